@@ -24,6 +24,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding, Kind
 from unchoke.core.input_file import refuse_special
 from unchoke.linting.library import is_library
+from unchoke.linting.questions import is_made_up
 from unchoke.linting.rule import SEVERITIES, Hit, Rule
 from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 
@@ -211,7 +212,7 @@ def _files_at(path: Path) -> Iterator[tuple[Path, str]]:
 def lint_file(source: SourceFile, rules: Sequence[LoadedRule], *, in_tests: bool = False) -> LintResult:
     """One source: what was found and is wanted, and how many nits are not.
 
-    In test code everything is a nit, and so is in a library what only its callers settle.
+    In test code and on data made up at random everything is a nit, and so is in a library what only its callers settle.
     """
     found, problems = _examine(source, rules)
     alone = not in_tests and (not found or not is_library(source))
@@ -296,7 +297,8 @@ def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProb
             message = f"internal: the rule {loaded.rule.code} failed: {type(error).__name__}: {error}"
             problems.append(FileProblem(program.source.path, None, None, message, internal=True))
             continue
-        yield from ((loaded, hit) for hit in hits)
+        made_up = bool(hits) and is_made_up(program)
+        yield from ((loaded, replace(hit, kind="nit") if made_up else hit) for hit in hits)
 
 
 def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:

@@ -205,7 +205,7 @@ def test_a_hit_may_have_a_gain_of_its_own_which_no_claim_measures() -> None:
         assert (item.finding.expected_gain, item.finding.evidence.get("claim")) == (told, cited)
 
 
-RISKY = "import sys, torch\nstate = torch.load(sys.argv[1], weights_only=False)\n"
+RISKY = "import torch\ndef read(path):\n    return torch.load(path, weights_only=False)\n"
 TEST = "def test_a():\n    pass\n"
 
 

@@ -17,9 +17,10 @@ tf.config.list_physical_devices("GPU") else "/CPU:0"`.
 **When this is fine.** In a benchmark or a job that is only ever started on one kind of machine and must stop where there is no
 such device; `assert torch.cuda.is_available()` at the top says so, at once, and silences this rule. One look anywhere in the
 file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
-user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it), in
-a table of settings that another file reads, and in the few lines below the main guard that try a network on random numbers it is
-a nit.
+user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it, a
+kernel), where the file says in words that it is for a GPU or compares devices, in a table of settings that another file reads,
+and in the few lines below the main guard that try a network on random numbers it is a nit. So is Lightning's
+`accelerator="gpu"`, which takes any card.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ _SUBJECT = re.compile(
     r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
     r"|.*DistributedDataParallel$"
 )
+_CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass"})
+_CARD = re.compile(r"\bGPUs?\b|\bCUDA\b(?!\()", re.IGNORECASE)
+_MAYBE = re.compile(r"\bif\b|availab|\bCPU\b|\bcan\b|\bcould\b|\boption|\bor\b|[.`]cuda\b|^\W*cuda\W", re.IGNORECASE)
 _RANDOM = re.compile(r"(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|ones|zeros|normal|uniform)$")
 _TORCH = 'decide once, `device = torch.device("cuda" if torch.cuda.is_available() else "cpu")`, and write `.to(device)`'
 _LIGHTNING = 'write `accelerator="auto"`: Lightning then takes the best device there is'
@@ -80,10 +84,16 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
-    told = {"cuda", "gpu"} & set(words(PurePath(program.source.path).stem))
-    if told or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))):
+    told = any(_CARD_WORDS & set(words(part)) for part in PurePath(program.source.path).with_suffix("").parts[-3:])
+    compared = any(isinstance(program.parent(node), ast.Compare) for node in program.nodes(ast.Constant) if node.value == "cuda")
+    if (
+        told
+        or compared
+        or _is_told_in_words(program)
+        or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program)))
+    ):
         return True
-    if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
+    if all(program.name(node).startswith("torch.cuda.") or _is_left_open(program, node) for node in places):
         return True
     mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
     tried = is_library(program.source) or any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
@@ -94,9 +104,18 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
 
 
-def _is_mapped(program: Program, node: ast.AST) -> bool:
-    """`map_location=lambda storage, _: storage.cuda()`"""
-    return any(isinstance(above, ast.keyword) and above.arg == "map_location" for above in program.ancestors(node))
+def _is_told_in_words(program: Program) -> bool:
+    """Does a comment, a docstring or the text of a notebook say that this is for a card, and not that there may be one?"""
+    bodies = program.nodes(ast.Module, ast.FunctionDef, ast.ClassDef)
+    told = (*(text for _, text in program.prose), *(ast.get_docstring(item) or "" for item in bodies))
+    lines = (line for text in told for line in text.splitlines())
+    return any(_CARD.search(line) and not _MAYBE.search(line) for line in lines)
+
+
+def _is_left_open(program: Program, node: ast.AST) -> bool:
+    """`map_location=lambda storage, _: storage.cuda()`, and Lightning's `accelerator="gpu"`, which takes any card there is."""
+    arguments = [above.arg for above in (program.parent(node), *program.ancestors(node)) if isinstance(above, ast.keyword)]
+    return "map_location" in arguments or (program.value(node) == "gpu" and "accelerator" in arguments)
 
 
 def _said(program: Program) -> Iterator[str]:

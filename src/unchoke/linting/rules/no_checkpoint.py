@@ -15,8 +15,9 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
-does not give. Fewer than 20 are a nit (10 of a large network, 100 on one of the small sets of lessons), and so is a network that
-its function makes and throws away, giving back its scores.
+does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
+lessons), and so are a training that stops early, a few dense layers on rows of a table, and a network that its function makes
+and throws away, giving back its scores.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from unchoke.code.facts.unseen import may_save
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
-from unchoke.linting.questions import calls_run_by, torch_loaders
+from unchoke.linting.questions import calls_run_by, is_light, torch_loaders
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -60,7 +61,7 @@ _SMALL_LAYERS = frozenset(
      "LeakyReLU", "ELU", "Identity", "Sequential"}
 )  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
-_MANY_EPOCHS = 20
+_MANY_EPOCHS = 40
 _MANY_LARGE_EPOCHS = 10
 _MANY_STEPS = 5000
 _MANY_SMALL_EPOCHS = 100
@@ -140,9 +141,9 @@ def _is_thrown_away(program: Program, run: EpochRun) -> bool:
 
 def _kind(program: Program, count: float) -> Kind:
     """A few epochs are soon run again, of a large network fewer, on one of the small sets of lessons more."""
-    large = large_network(program) is not None
+    large = large_network(program) is not None and not program.facts.frozen
     many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_LARGE_EPOCHS if large else _MANY_EPOCHS
-    return "choke" if count >= many else "nit"
+    return "choke" if count >= many and not is_light(program) else "nit"
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
@@ -173,7 +174,7 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
-        kind=_kind(program, count),
+        kind="nit" if "EarlyStopping" in map(program.method, given) else _kind(program, count),  # how many then is open
         fact="fit",
     )
 
