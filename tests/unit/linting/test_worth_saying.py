@@ -63,7 +63,7 @@ def test_noise_for_a_generator_is_no_data() -> None:
         ("# all 200,000 points at once, on a single GPU\nnet.cuda()\n", "nit"),
         ('"""Needs a CUDA card with 24 GB."""\nnet.cuda()\n', "nit"),
         ("net.cuda()\nif x.device.type != 'cuda':\n    raise ValueError(x)\n", "nit"),
-        ("from lightning import Trainer\nTrainer(accelerator='gpu')\n", "nit"),
+        ("from lightning import Trainer\nTrainer(accelerator='gpu')\n", "risk"),
     ],
 )
 def test_a_file_that_is_for_a_card_may_ask_for_it(source: str, kind: str) -> None:

@@ -19,8 +19,7 @@ such device; `assert torch.cuda.is_available()` at the top says so, at once, and
 file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
 user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it, a
 kernel), where the file says in words that it is for a GPU or compares devices, in a table of settings that another file reads,
-and in the few lines below the main guard that try a network on random numbers it is a nit. So is Lightning's
-`accelerator="gpu"`, which takes any card.
+and in the few lines below the main guard that try a network on random numbers it is a nit.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
         or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program)))
     ):
         return True
-    if all(program.name(node).startswith("torch.cuda.") or _is_left_open(program, node) for node in places):
+    if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
         return True
     mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
     tried = is_library(program.source) or any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
@@ -112,10 +111,9 @@ def _is_told_in_words(program: Program) -> bool:
     return any(_CARD.search(line) and not _MAYBE.search(line) for line in lines)
 
 
-def _is_left_open(program: Program, node: ast.AST) -> bool:
-    """`map_location=lambda storage, _: storage.cuda()`, and Lightning's `accelerator="gpu"`, which takes any card there is."""
-    arguments = [above.arg for above in (program.parent(node), *program.ancestors(node)) if isinstance(above, ast.keyword)]
-    return "map_location" in arguments or (program.value(node) == "gpu" and "accelerator" in arguments)
+def _is_mapped(program: Program, node: ast.AST) -> bool:
+    """`map_location=lambda storage, _: storage.cuda()`"""
+    return any(isinstance(above, ast.keyword) and above.arg == "map_location" for above in program.ancestors(node))
 
 
 def _said(program: Program) -> Iterator[str]:

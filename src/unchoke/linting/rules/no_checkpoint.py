@@ -16,8 +16,8 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
 does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
-lessons), and so are a training that stops early, a few dense layers on rows of a table, and a network that its function makes
-and throws away, giving back its scores.
+lessons), and so are a small network's training that stops early, a few dense layers on rows of a table, and a network that its
+function makes and throws away, giving back its scores.
 """
 
 from __future__ import annotations
@@ -139,11 +139,12 @@ def _is_thrown_away(program: Program, run: EpochRun) -> bool:
     return others and not _saves(program, program.within(function, ast.Call))
 
 
-def _kind(program: Program, count: float) -> Kind:
-    """A few epochs are soon run again, of a large network fewer, on one of the small sets of lessons more."""
+def _kind(program: Program, count: float, *, stops_early: bool = False) -> Kind:
+    """A few epochs are soon run again, of a large network fewer, on small sets or where it stops by itself more."""
     large = large_network(program) is not None and not program.facts.frozen
     many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_LARGE_EPOCHS if large else _MANY_EPOCHS
-    return "choke" if count >= many and not is_light(program) else "nit"
+    short = is_light(program) or (stops_early and not large)
+    return "choke" if count >= many and not short else "nit"
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
@@ -174,7 +175,7 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
-        kind="nit" if "EarlyStopping" in map(program.method, given) else _kind(program, count),  # how many then is open
+        kind=_kind(program, count, stops_early="EarlyStopping" in map(program.method, given)),
         fact="fit",
     )
 

@@ -171,7 +171,7 @@ def _is_risk(program: Program, call: ast.Call, file: ast.expr | None, downloaded
 
 
 def _is_handed_in(program: Program, node: ast.AST) -> bool:
-    """As a whole, not a name in a folder, to a public function that nobody here calls; who starts a program knows what he gives it."""
+    """As a whole, not a name in a folder, to a public function that nobody here calls."""
     path = opened_path(program, node)
     while isinstance(path, ast.Call) and path.args and program.name(path) in _SAME_FILE:
         path = path.args[0]

@@ -181,6 +181,8 @@ def test_a_training_that_stops_early_is_of_unknown_length() -> None:
     fit = "from tensorflow import keras\nmodel = keras.Sequential()\nmodel.fit(x, y, epochs=100, callbacks=[{}])\n"
     for callback, kind in (("keras.callbacks.ReduceLROnPlateau()", "choke"), ("keras.callbacks.EarlyStopping()", "nit")):
         assert [item.kind for item in OneRule("no-checkpoint").found(fit.format(callback))] == [kind]
+    large = fit.replace("keras.Sequential()", "keras.applications.EfficientNetB0()").format("keras.callbacks.EarlyStopping()")
+    assert [item.kind for item in OneRule("no-checkpoint").found(large)] == ["choke"]
 
 
 def test_thousands_of_steps_are_a_long_run_too() -> None:
