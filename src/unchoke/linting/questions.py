@@ -9,30 +9,37 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
+from unchoke.code.answers import remembered
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped
 from unchoke.code.facts.origins import runs_for_each_sample, sources
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, TABLE_PARSERS, words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 Round = ast.For | ast.AsyncFor | ast.comprehension
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _HEAVY = re.compile(
-    r"(?:Conv\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*|\w*Attention|Embedding|\w*Pool\w*|from_pretrained|create_model|flow_from_\w+|"
-    r"image_dataset_from_directory|read_file|TFRecordDataset)$|(?:torchvision|timm|transformers|torch\.hub|tf\.keras\.applications)\."
+    r"(?:Conv\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*|\w*Attention|Embedding|\w*Pool\w*|from_pretrained|flow_from_\w+|TFRecordDataset|"
+    r"image_dataset_from_directory|read_file)$|(?:torchvision|timm|transformers|torch\.hub|tf\.keras\.applications)\.|"
+    r"^(?!\?)\w+\..*(?:net\d*|vit|bert|gpt|encoder|decoder|backbone|model)$",
+    re.IGNORECASE,
 )
 _ROWS_OF_NUMBERS = frozenset({"Linear", "Dense", "TensorDataset"})
+_BY_SIDES = re.compile(r"\.randn?$")
 _DRAWN = re.compile(
-    r"^(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|normal|uniform|random|random_sample|standard_normal|linspace)$|"
-    r"^numpy\.linspace$|\.make_(?:blobs|moons|circles|classification|regression|swiss_roll)$|(?:^|\.)FakeData$"
+    r"^(?:torch|numpy\.random|tf\.random)\.(?:randn?|randint|normal|uniform|random|random_sample|standard_normal)$"
+)
+_SETS_OF_NOTHING = re.compile(
+    r"\.make_(?:blobs|moons|circles|classification|regression|swiss_roll)$|(?:^|\.)FakeData$|\.linspace$"
 )
 _READS = re.compile(
-    r"^(?:open|imread|torch\.load|numpy\.(?:load\w*|genfromtxt|fromfile)|pandas\.read_\w+|datasets\.\w+|tensorflow_datasets\.\w+)$|"
-    r"\.(?:load_data|load_dataset|imread|ImageFolder|fetch_\w+|load_(?:digits|iris|wine|breast_cancer|diabetes))$|"
-    r"^(?:PIL\.Image\.open|rasterio\.open|h5py\.File)$|^torchvision\.datasets\.(?!FakeData)"
+    r"(?:^|[._])(?:im|)(?:load|read|open|decode|fetch|download)(?!_state_dict|_weights|ing)(?:_\w+|er|s)?$|^(?:datasets|tensorflow_datasets)\.|"
+    r"\.ImageFolder$|^h5py\.File$|^torchvision\.datasets\.(?!FakeData)"
 )
 _DRAWS = frozenset({"sample", "choices", "choice", "take"})
 
@@ -83,34 +90,43 @@ def num_items(program: Program, node: ast.expr) -> int | None:
     return count if isinstance(count, int) else None
 
 
+@remembered
 def is_light(program: Program) -> bool:
     """A few dense layers on rows of numbers, as far as the file says: an epoch takes seconds, and a run is soon done again."""
     calls = [(program.name(call), program.method(call)) for call in program.nodes(ast.Call)]
-    heavy = any(name in DECODERS | RASTER_OPENERS or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls)
-    return not heavy and any(method in _ROWS_OF_NUMBERS or name in TABLE_PARSERS for name, method in calls)
+    if any(name in DECODERS | RASTER_OPENERS or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls):
+        return False
+    parsed = (
+        program.name(part) for item in _trained_on(program) for part in sources(program, item) if isinstance(part, ast.Call)
+    )
+    return any(method in _ROWS_OF_NUMBERS for _, method in calls) or not TABLE_PARSERS.isdisjoint(parsed)
 
 
+@remembered
 def is_made_up(program: Program) -> bool:
     """Is all that it trains on drawn at random by itself, so that it tries the code and nobody waits for what it learns?"""
     if any(_READS.search(program.name(call)) for call in program.nodes(ast.Call)):
         return False
     loops = [loop.node for loop in program.facts.training_loops]
-    sets = [_drawn_set(program, loader) for loader in torch_loaders(program)]
-    given = [fit.call.args[0] for fit in program.facts.fits if fit.call.args]
-    given += (
-        [call.args[0] for call in program.calls_in(loops) if call.args and program.facts.is_forward(call)] if not sets else []
-    )
-    drawn = [*sets, *(any(_is_drawn(program, made) for made in program.made_of(item)) for item in given)]
-    return bool(drawn) and all(drawn)
+    run = [call.args[0] for call in program.calls_in(loops) if call.args and program.facts.is_forward(call)]
+    made = [*map(partial(sources, program), _trained_on(program))] or [*map(program.made_of, run)]
+    return bool(made) and all(any(isinstance(part, ast.Call) and _is_drawn(program, part) for part in parts) for parts in made)
 
 
-def _drawn_set(program: Program, loader: BatchSource) -> bool:
-    inside = [loader.dataset_class] if loader.dataset_class is not None else sources(program, loader.dataset or loader.call)
-    return any(_is_drawn(program, call) for part in inside for call in program.within(part, ast.Call))
+def _trained_on(program: Program) -> Iterator[ast.AST]:
+    """What loaders and Keras are given: data sets (the class, where it is here) and arrays."""
+    yield from (loader.dataset_class or loader.dataset or loader.call for loader in torch_loaders(program))
+    yield from (fit.call.args[0] for fit in program.facts.fits if fit.call.args)
 
 
 def _is_drawn(program: Program, call: ast.Call) -> bool:
-    return bool(_DRAWN.search(program.name(call)))
+    """Numbers of a shape that is written down, not one for a choice nor noise in the shape of something else."""
+    shaped = (
+        len(call.args) > 1
+        if _BY_SIDES.search(program.name(call))
+        else any(isinstance(item, ast.Tuple) for item in arguments(call))
+    )
+    return bool(_DRAWN.search(program.name(call)) and shaped) or bool(_SETS_OF_NOTHING.search(program.name(call)))
 
 
 def tests_round(program: Program, node: ast.AST) -> list[ast.expr]:

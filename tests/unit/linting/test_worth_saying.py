@@ -42,7 +42,8 @@ def test_a_data_set_class_that_draws_its_samples_is_a_trial() -> None:
     head = "import torch\nfrom PIL import Image\nfrom torch.utils.data import DataLoader, Dataset\n"
     rest = f"loader = DataLoader(Data())\nnet = torch.nn.Conv2d(3, 8, 3)\nopt = torch.optim.SGD(net.parameters())\n{LOOP}"
     assert kinds("no-checkpoint", head + owner.format("torch.rand(3, 32, 32)") + rest) == ["nit"]
-    assert kinds("no-checkpoint", head + owner.format("torch.rand(3) * load(Image.open(self.names[i]))") + rest) == ["choke"]
+    assert kinds("no-checkpoint", head + owner.format("torch.rand(3, 4) * load(Image.open(self.names[i]))") + rest) == ["choke"]
+    assert kinds("no-checkpoint", head + owner.format("flipped(self.all[i], torch.rand(1) < 0.5)") + rest) == ["choke"]
 
 
 def test_noise_for_a_generator_is_no_data() -> None:

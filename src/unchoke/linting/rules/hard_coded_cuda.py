@@ -42,17 +42,16 @@ RULE = Rule(
     stage="device",
     title="CUDA taken for granted",
     kind="risk",
-    holds_alone=True,
     gain="runs on machines without CUDA instead of stopping with an error",
     command="unchoke doctor",
     devices=("cuda",),
 )
 _SUBJECT = re.compile(
-    r"(?:apex|ffcv|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
+    r"(?:apex|ffcv|cutlass|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
     r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
     r"|.*DistributedDataParallel$"
 )
-_CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass"})
+_CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass", "cudnn"})
 _CARD = re.compile(r"\bGPUs?\b|\bCUDA\b(?!\()", re.IGNORECASE)
 _MAYBE = re.compile(r"\bif\b|availab|\bCPU\b|\bcan\b|\bcould\b|\boption|\bor\b|[.`]cuda\b|^\W*cuda\W", re.IGNORECASE)
 _RANDOM = re.compile(r"(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|ones|zeros|normal|uniform)$")

@@ -14,9 +14,9 @@ Where decoding is what holds you back, decode once into a file that is mapped, n
 np.uint8, (len(paths), 224, 224, 3))`, then `np.load(name, mmap_mode="r")`. `unchoke extract` keeps what a frozen network makes
 of each picture.
 
-**When this is fine.** A handful (`paths[:16]` for a figure), small icons, a test set, a command that runs over the pictures it is
-given, and a data set that fits in memory several times over and will not grow: where nothing in the file trains it is a nit.
-Labels, sizes, features and masks of a few values are small; they are not meant.
+**When this is fine.** A handful (`paths[:16]` for a figure), a test set, and a data set that fits in memory several times over
+and will not grow. Pictures made 256 px or smaller are a nit, and so is a file that trains nothing: a command runs over the few
+pictures it is given. Labels, sizes, features and masks of a few values are small; they are not meant.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _ALLOCATED = frozenset(
 _JOINED = frozenset({"concatenate", "vstack", "append", "cat", "concat", "row_stack"})
 _MAPS = frozenset({"map", "imap", "imap_unordered", "thread_map", "process_map"})
 _APPLIED = frozenset({"apply", "progress_apply", "map", "progress_map"})
-_SMALL_PX = 64  # a few kilobytes each
+_SMALL_PX = 256  # 200 kB each: it takes tens of thousands to fill a machine's memory
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -100,7 +100,7 @@ def _hit(program: Program, node: ast.AST, unit: ast.AST, held: str) -> Hit:
 
 
 def _is_learnt_from(program: Program) -> bool:
-    """Does the file train, or make data sets? What only shows or runs pictures has a folder of them, and is given more rarely."""
+    """Does the file train, or make data sets? What only shows pictures, or runs over them, is given few."""
     facts = program.facts
     return bool(facts.fits or facts.training_loops or facts.loaders or facts.datasets)
 
