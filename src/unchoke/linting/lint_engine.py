@@ -37,6 +37,7 @@ _USES_DATA = re.compile(
 _CODE = re.compile(r"[\w-]+")
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
 _TEST_FOLDERS = frozenset({"tests", "testing", "test_utils"})
+_BENCHMARK = re.compile(r"(?:^|_|-)bench(?:mark(?:s|ing)?)?(?:_|-|\.)", re.IGNORECASE)
 _TESTS = re.compile(r"^\s*(?:import|from)\s+(?:pytest|unittest)\b|^\s*def test_|^\s*class \w*Test|\bTestCase\b", re.MULTILINE)
 _REFUSALS = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"})
 
@@ -123,12 +124,12 @@ def _uncollected() -> Iterator[None]:
 
 
 def is_test_code(below: str, source: SourceFile) -> bool:
-    """Is this part of a test suite, by its path below the folder that was named? What trains there is small on purpose.
+    """Is this part of a test suite, by its path below the folder that was named, or a benchmark? What trains there is small.
 
     A script `test_unet.py` may as well evaluate a network: where the name leaves it open, the text has to show tests.
     """
     *folders, name = PurePosixPath(below).parts or ("",)
-    if _TEST_FOLDERS & set(folders) or name == "conftest.py":
+    if _TEST_FOLDERS & set(folders) or name == "conftest.py" or _BENCHMARK.search(name):
         return True
     open_name = "test" in folders or name.startswith("test_") or name.endswith("_test.py")
     return open_name and any(cell.kind == "code" and _TESTS.search(cell.text) for cell in source.cells)

@@ -29,6 +29,11 @@ _HEAVY = re.compile(
     r"^(?!\?)\w+\..*(?:net\d*|vit|bert|gpt|encoder|decoder|backbone|model)$",
     re.IGNORECASE,
 )
+_SENSES = frozenset(
+    {"image", "images", "img", "imgs", "picture", "pictures", "photo", "photos", "pixel", "pixels", "mask", "masks", "frame",
+     "frames", "video", "videos", "audio", "waveform", "spectrogram", "speech", "token", "tokens", "tokenizer", "tile", "tiles",
+     "patch", "patches"}
+)  # fmt: skip
 _ROWS_OF_NUMBERS = frozenset({"Linear", "Dense", "TensorDataset"})
 _BY_SIDES = re.compile(r"\.randn?$")
 _DRAWN = re.compile(
@@ -93,13 +98,11 @@ def num_items(program: Program, node: ast.expr) -> int | None:
 @remembered
 def is_light(program: Program) -> bool:
     """A few dense layers on rows of numbers, as far as the file says: an epoch takes seconds, and a run is soon done again."""
-    calls = [(program.name(call), program.method(call)) for call in program.nodes(ast.Call)]
-    if any(name in DECODERS | RASTER_OPENERS or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls):
+    if not _SENSES.isdisjoint(word for node in program.nodes(ast.Name) for word in words(node.id)):
         return False
-    parsed = (
-        program.name(part) for item in _trained_on(program) for part in sources(program, item) if isinstance(part, ast.Call)
-    )
-    return any(method in _ROWS_OF_NUMBERS for _, method in calls) or not TABLE_PARSERS.isdisjoint(parsed)
+    calls = [(program.name(call), program.method(call)) for call in program.nodes(ast.Call)]
+    heavy = any(name in DECODERS | RASTER_OPENERS or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls)
+    return not heavy and any(name in TABLE_PARSERS or method in _ROWS_OF_NUMBERS for name, method in calls)
 
 
 @remembered

@@ -212,6 +212,7 @@ TEST = "def test_a():\n    pass\n"
 @pytest.mark.parametrize(
     ("below", "head", "nit"),
     [("tests/a.py", "", True), ("pkg/testing/a.py", "", True), ("test_utils/a.py", "", True), ("conftest.py", "", True),
+     ("pkg/inference-benchmark.py", "", True), ("bench_a.py", "", True), ("workbench.py", "", False),
      ("test_a.py", TEST, True), ("a_test.py", TEST, True), ("test/a.py", TEST, True),
      ("test_a.py", "", False), ("test/a.py", "", False), ("latest/a.py", TEST, False), ("a.py", TEST, False)],
 )  # fmt: skip

@@ -19,7 +19,8 @@ such device; `assert torch.cuda.is_available()` at the top says so, at once, and
 file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
 user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it, a
 kernel), where the file says in words that it is for a GPU or compares devices, in a table of settings that another file reads,
-and in the few lines below the main guard that try a network on random numbers it is a nit.
+and in the few lines below the main guard that try a network on random numbers it is a nit, and in a library everything but
+`.cuda()` on what a function was given.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from unchoke.code.facts.devices import asks_for_cuda, looks_for_cuda
+from unchoke.code.facts.devices import CUDA, asks_for_cuda, looks_for_cuda
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
@@ -42,6 +43,7 @@ RULE = Rule(
     stage="device",
     title="CUDA taken for granted",
     kind="risk",
+    holds_alone=True,
     gain="runs on machines without CUDA instead of stopping with an error",
     command="unchoke doctor",
     devices=("cuda",),
@@ -83,18 +85,15 @@ def check(program: Program) -> Iterator[Hit]:
 def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
     told = any(_CARD_WORDS & set(words(part)) for part in PurePath(program.source.path).with_suffix("").parts[-3:])
-    compared = any(isinstance(program.parent(node), ast.Compare) for node in program.nodes(ast.Constant) if node.value == "cuda")
-    if (
-        told
-        or compared
-        or _is_told_in_words(program)
-        or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program)))
-    ):
+    compared = any(isinstance(program.parent(node), ast.Compare) for node in program.nodes(ast.Constant) if node.value == CUDA)
+    if told or compared or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))) or _is_told(program):
+        return True
+    if is_library(program.source) and not any(_moves_what_it_is_given(program, node) for node in places):
         return True
     if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
         return True
     mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
-    tried = is_library(program.source) or any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
+    tried = any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
     if tried and all(any(program.index.holds(main, node) for main in mains) for node in places):
         return True
     given = {name for node in places for name in program.targets(node)}
@@ -102,12 +101,18 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
 
 
-def _is_told_in_words(program: Program) -> bool:
+def _is_told(program: Program) -> bool:
     """Does a comment, a docstring or the text of a notebook say that this is for a card, and not that there may be one?"""
     bodies = program.nodes(ast.Module, ast.FunctionDef, ast.ClassDef)
     told = (*(text for _, text in program.prose), *(ast.get_docstring(item) or "" for item in bodies))
     lines = (line for text in told for line in text.splitlines())
     return any(_CARD.search(line) and not _MAYBE.search(line) for line in lines)
+
+
+def _moves_what_it_is_given(program: Program, node: ast.AST) -> bool:
+    """`def loss(x, y): return x - y.cuda()`: wherever its caller has put it."""
+    moved = program.receiver(node) if isinstance(node, ast.Call) and program.method(node) == CUDA else None
+    return moved is not None and any(bound.how == "handed" for bound in program.reaching(moved))
 
 
 def _is_mapped(program: Program, node: ast.AST) -> bool:

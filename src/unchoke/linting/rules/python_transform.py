@@ -112,8 +112,7 @@ def _picked(program: Program, whole: ast.AST, counters: list[set[str]]) -> list[
         plain = [names_in(key) for key in keys if not isinstance(key, ast.Slice)]
         whole_planes = len(keys) - len(plain) > 1 or any(program.value(key) is Ellipsis for key in keys)
         pairs = list(itertools.permutations(plain, 2))
-        if _SIDES & set(words(program.text(keys[0]))):
-            pairs.append((plain[0], plain[0]))  # `pixels[y * width + x]`
+        pairs += [(key, key) for key in plain if _SIDES & set(words(program.text(node.slice)))]  # `pixels[y * width + x]`
         each = any(
             one & first and other & second for one, other in itertools.combinations(counters, 2) for first, second in pairs
         )

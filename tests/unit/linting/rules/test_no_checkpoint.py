@@ -171,7 +171,7 @@ def test_what_is_soon_run_again_is_a_nit() -> None:
     assert kinds_of("", 50) == ["choke"]
     rows = "from torch.utils.data import DataLoader\nimport torch, pandas\nloader = DataLoader(pandas.read_csv('a.csv').values)\n"
     assert kinds_of(rows, 400) == ["nit"], "rows of a table"
-    assert kinds_of(rows.replace("DataLoader(p", "DataLoader(Photos(), labels=p"), 400) == ["choke"], "a table of labels only"
+    assert kinds_of(f"{rows}photos = ours.all_of(names)\n", 400) == ["choke"], "a table of labels"
     assert kinds_of(f"{rows}import ours\nnet = ours.resnet18()\n", 400) == ["choke"], "a network that is not here"
     assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 30) == ["nit"]
     assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 100) == ["choke"]
