@@ -35,7 +35,6 @@ _SENSES = frozenset(
      "patch", "patches"}
 )  # fmt: skip
 _ROWS_OF_NUMBERS = frozenset({"Linear", "Dense", "TensorDataset"})
-_BY_SIDES = re.compile(r"\.randn?$")
 _DRAWN = re.compile(
     r"^(?:torch|numpy\.random|tf\.random)\.(?:randn?|randint|normal|uniform|random|random_sample|standard_normal)$"
 )
@@ -124,12 +123,9 @@ def _trained_on(program: Program) -> Iterator[ast.AST]:
 
 def _is_drawn(program: Program, call: ast.Call) -> bool:
     """Numbers of a shape that is written down, not one for a choice nor noise in the shape of something else."""
-    shaped = (
-        len(call.args) > 1
-        if _BY_SIDES.search(program.name(call))
-        else any(isinstance(item, ast.Tuple) for item in arguments(call))
-    )
-    return bool(_DRAWN.search(program.name(call)) and shaped) or bool(_SETS_OF_NOTHING.search(program.name(call)))
+    name, sides = program.name(call), [item for item in arguments(call) if isinstance(item, ast.Tuple)]
+    shaped = bool(sides) or (len(call.args) > 1 and name.endswith(("rand", "randn")))
+    return bool(_SETS_OF_NOTHING.search(name)) or (shaped and bool(_DRAWN.search(name)))
 
 
 def tests_round(program: Program, node: ast.AST) -> list[ast.expr]:

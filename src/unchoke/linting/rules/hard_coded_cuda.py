@@ -55,7 +55,11 @@ _SUBJECT = re.compile(
 )
 _CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass", "cudnn"})
 _CARD = re.compile(r"\bGPUs?\b|\bCUDA\b(?!\()", re.IGNORECASE)
-_MAYBE = re.compile(r"\bif\b|availab|\bCPU\b|\bcan\b|\bcould\b|\boption|\bor\b|[.`]cuda\b|^\W*cuda\W", re.IGNORECASE)
+_MAYBE = re.compile(  # or what a line does: `# move to the GPU`
+    r"\bif\b|availab|\bCPU\b|\bcan\b|\bcould\b|\boption|\bor\b|[.`]cuda\b|^\W*cuda\W|\bto (?:the )?(?:GPU|CUDA)\b|"
+    r"\b(?:mov|put|send|cop|load)(?:e|ing|y)?\b",
+    re.IGNORECASE,
+)
 _RANDOM = re.compile(r"(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|ones|zeros|normal|uniform)$")
 _TORCH = 'decide once, `device = torch.device("cuda" if torch.cuda.is_available() else "cpu")`, and write `.to(device)`'
 _LIGHTNING = 'write `accelerator="auto"`: Lightning then takes the best device there is'

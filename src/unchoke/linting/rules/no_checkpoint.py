@@ -43,7 +43,7 @@ from unchoke.code.facts.unseen import may_save
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
-from unchoke.linting.questions import calls_run_by, is_light, torch_loaders
+from unchoke.linting.questions import calls_run_by, is_light
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -56,10 +56,6 @@ RULE = Rule(
     command="unchoke train",
 )
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
-_SMALL_LAYERS = frozenset(
-    {"Linear", "LayerNorm", "Dropout", "ReLU", "GELU", "SiLU", "Tanh", "BatchNorm1d", "Softmax", "LogSoftmax", "Sigmoid",
-     "LeakyReLU", "ELU", "Identity", "Sequential"}
-)  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 40
 _MANY_LARGE_EPOCHS = 10
@@ -148,17 +144,12 @@ def _kind(program: Program, count: float, *, stops_early: bool = False) -> Kind:
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
-    """A small head on what is already in memory: features by name, or tensors given to a few linear layers."""
+    """A small head on features that were worked out before."""
     forwards = [call for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call)]
     source = unwrapped(program, run.batches.iter) if isinstance(run.batches, ast.For) else None
-    at_once = run.batches is run.node
-    if trains_on_kept_features(program, [item for call in forwards for item in call.args] if at_once else [source]):
-        return True
-    kept = [loader for loader in torch_loaders(program) if program.made_by(loader.dataset).endswith("TensorDataset")]
-    in_memory = at_once or any(program.written(source) in loader.targets for loader in kept)
-    made = [program.latest(call.func) for call in forwards]
-    layers = {program.method(layer) for item in made if item is not None for layer in program.within(item, ast.Call)}
-    return in_memory and bool(layers) and layers <= _SMALL_LAYERS
+    return trains_on_kept_features(
+        program, [item for call in forwards for item in call.args] if run.batches is run.node else [source]
+    )
 
 
 def _keras(program: Program, fit: Fit) -> Hit | None:
