@@ -24,6 +24,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding, Kind
 from unchoke.core.input_file import refuse_special
 from unchoke.linting.library import is_library
+from unchoke.linting.questions import is_made_up
 from unchoke.linting.rule import SEVERITIES, Hit, Rule
 from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 
@@ -36,6 +37,7 @@ _USES_DATA = re.compile(
 _CODE = re.compile(r"[\w-]+")
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
 _TEST_FOLDERS = frozenset({"tests", "testing", "test_utils"})
+_BENCHMARK = re.compile(r"(?:^|_|-)bench(?:mark(?:s|ing)?)?(?:_|-|\.)", re.IGNORECASE)
 _TESTS = re.compile(r"^\s*(?:import|from)\s+(?:pytest|unittest)\b|^\s*def test_|^\s*class \w*Test|\bTestCase\b", re.MULTILINE)
 _REFUSALS = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"})
 
@@ -122,12 +124,12 @@ def _uncollected() -> Iterator[None]:
 
 
 def is_test_code(below: str, source: SourceFile) -> bool:
-    """Is this part of a test suite, by its path below the folder that was named? What trains there is small on purpose.
+    """Is this part of a test suite, by its path below the folder that was named, or a benchmark? What trains there is small.
 
     A script `test_unet.py` may as well evaluate a network: where the name leaves it open, the text has to show tests.
     """
     *folders, name = PurePosixPath(below).parts or ("",)
-    if _TEST_FOLDERS & set(folders) or name == "conftest.py":
+    if _TEST_FOLDERS & set(folders) or name == "conftest.py" or _BENCHMARK.search(name):
         return True
     open_name = "test" in folders or name.startswith("test_") or name.endswith("_test.py")
     return open_name and any(cell.kind == "code" and _TESTS.search(cell.text) for cell in source.cells)
@@ -211,7 +213,7 @@ def _files_at(path: Path) -> Iterator[tuple[Path, str]]:
 def lint_file(source: SourceFile, rules: Sequence[LoadedRule], *, in_tests: bool = False) -> LintResult:
     """One source: what was found and is wanted, and how many nits are not.
 
-    In test code everything is a nit, and so is in a library what only its callers settle.
+    In test code and on data made up at random everything is a nit, and so is in a library what only its callers settle.
     """
     found, problems = _examine(source, rules)
     alone = not in_tests and (not found or not is_library(source))
@@ -296,7 +298,8 @@ def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProb
             message = f"internal: the rule {loaded.rule.code} failed: {type(error).__name__}: {error}"
             problems.append(FileProblem(program.source.path, None, None, message, internal=True))
             continue
-        yield from ((loaded, hit) for hit in hits)
+        made_up = bool(hits) and is_made_up(program)
+        yield from ((loaded, replace(hit, kind="nit") if made_up else hit) for hit in hits)
 
 
 def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:

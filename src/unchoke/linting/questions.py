@@ -7,18 +7,44 @@ those are put together. Finds nothing by itself.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import partial
 
+from unchoke.code.answers import remembered
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped
-from unchoke.code.facts.origins import runs_for_each_sample
-from unchoke.code.facts.vocabulary import words
+from unchoke.code.facts.origins import runs_for_each_sample, sources
+from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, TABLE_PARSERS, words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 Round = ast.For | ast.AsyncFor | ast.comprehension
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_HEAVY = re.compile(
+    r"(?:Conv\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*|\w*Attention|Embedding|\w*Pool\w*|from_pretrained|flow_from_\w+|TFRecordDataset|"
+    r"image_dataset_from_directory|read_file)$|(?:torchvision|timm|transformers|torch\.hub|tf\.keras\.applications)\.|"
+    r"^(?!\?)\w+\..*(?:net\d*|vit|bert|gpt|encoder|decoder|backbone|model)$",
+    re.IGNORECASE,
+)
+_SENSES = frozenset(
+    {"image", "images", "img", "imgs", "picture", "pictures", "photo", "photos", "pixel", "pixels", "mask", "masks", "frame",
+     "frames", "video", "videos", "audio", "waveform", "spectrogram", "speech", "token", "tokens", "tokenizer", "tile", "tiles",
+     "patch", "patches"}
+)  # fmt: skip
+_ROWS_OF_NUMBERS = frozenset({"Linear", "Dense", "TensorDataset"})
+_DRAWN = re.compile(
+    r"^(?:torch|numpy\.random|tf\.random)\.(?:randn?|randint|normal|uniform|random|random_sample|standard_normal)$"
+)
+_SETS_OF_NOTHING = re.compile(
+    r"\.make_(?:blobs|moons|circles|classification|regression|swiss_roll)$|(?:^|\.)FakeData$|\.linspace$"
+)
+_READS = re.compile(
+    r"(?:^|[._])(?:im|)(?:load|read|open|decode|fetch|download)(?!_state_dict|_weights|ing)(?:_\w+|er|s)?$|^(?:datasets|tensorflow_datasets)\.|"
+    r"\.ImageFolder$|^h5py\.File$|^torchvision\.datasets\.(?!FakeData)"
+)
 _DRAWS = frozenset({"sample", "choices", "choice", "take"})
 
 
@@ -66,6 +92,47 @@ def num_items(program: Program, node: ast.expr) -> int | None:
     told = program.method(inner) in _DRAWS or (is_range(program, inner) and len(inner.args) == 1)
     count = program.value(size) if told else None
     return count if isinstance(count, int) else None
+
+
+@remembered
+def is_light(program: Program) -> bool:
+    """A few dense layers on rows of numbers, as far as the file says: an epoch takes seconds, and a run is soon done again."""
+    if not _SENSES.isdisjoint(word for node in program.nodes(ast.Name) for word in words(node.id)):
+        return False
+    calls = [(program.name(call), program.method(call)) for call in program.nodes(ast.Call)]
+    heavy = any(name in DECODERS | RASTER_OPENERS or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls)
+    return not heavy and any(name in TABLE_PARSERS or method in _ROWS_OF_NUMBERS for name, method in calls)
+
+
+@remembered
+def is_made_up(program: Program) -> bool:
+    """Is all that it trains on drawn at random by itself, so that it tries the code and nobody waits for what it learns?"""
+    if any(_READS.search(program.name(call)) for call in program.nodes(ast.Call)):
+        return False
+    loops = [loop.node for loop in program.facts.training_loops]
+    run = [call.args[0] for call in program.calls_in(loops) if call.args and program.facts.is_forward(call)]
+    made = [*map(partial(sources, program), _trained_on(program))] or [*map(program.made_of, run)]
+    return bool(made) and all(any(isinstance(part, ast.Call) and _is_drawn(program, part) for part in parts) for parts in made)
+
+
+def _trained_on(program: Program) -> Iterator[ast.AST]:
+    """What loaders and Keras are given: data sets (the class, where it is here) and arrays."""
+    yield from (loader.dataset_class or loader.dataset or loader.call for loader in torch_loaders(program))
+    yield from (fit.call.args[0] for fit in program.facts.fits if fit.call.args)
+
+
+def _is_drawn(program: Program, call: ast.Call) -> bool:
+    """Numbers of a shape that is written down, not one for a choice nor noise in the shape of something else."""
+    name, sides = program.name(call), [item for item in arguments(call) if isinstance(item, ast.Tuple)]
+    shaped = bool(sides) or (len(call.args) > 1 and name.endswith(("rand", "randn")))
+    return bool(_SETS_OF_NOTHING.search(name)) or (shaped and bool(_DRAWN.search(name)))
+
+
+def tests_round(program: Program, node: ast.AST) -> list[ast.expr]:
+    """The conditions under which a node runs, of `if` and `elif`, the innermost first."""
+    return [
+        above.test for above in program.ancestors(node) if isinstance(above, ast.If) and not program.index.holds(above.test, node)
+    ]
 
 
 def function_around(program: Program, node: ast.AST) -> tuple[str, str]:

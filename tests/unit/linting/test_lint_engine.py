@@ -205,13 +205,14 @@ def test_a_hit_may_have_a_gain_of_its_own_which_no_claim_measures() -> None:
         assert (item.finding.expected_gain, item.finding.evidence.get("claim")) == (told, cited)
 
 
-RISKY = "import sys, torch\nstate = torch.load(sys.argv[1], weights_only=False)\n"
+RISKY = "import torch\ndef read(path):\n    return torch.load(path, weights_only=False)\n"
 TEST = "def test_a():\n    pass\n"
 
 
 @pytest.mark.parametrize(
     ("below", "head", "nit"),
     [("tests/a.py", "", True), ("pkg/testing/a.py", "", True), ("test_utils/a.py", "", True), ("conftest.py", "", True),
+     ("pkg/inference-benchmark.py", "", True), ("bench_a.py", "", True), ("workbench.py", "", False),
      ("test_a.py", TEST, True), ("a_test.py", TEST, True), ("test/a.py", TEST, True),
      ("test_a.py", "", False), ("test/a.py", "", False), ("latest/a.py", TEST, False), ("a.py", TEST, False)],
 )  # fmt: skip

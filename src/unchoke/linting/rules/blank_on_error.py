@@ -25,10 +25,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.per_sample import is_random_number
+from unchoke.code.facts.per_sample import is_random_number, is_tf_dataset
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
 from unchoke.code.node_index import arguments, is_none, names_in
 from unchoke.code.program import Program
+from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -185,9 +186,18 @@ def _put_in_place(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> 
     per_sample = program.facts.in_per_sample(node) is not None
     for value in _values(program, body):
         other = _ANOTHER if per_sample and _is_other_sample(program, value) else ""
-        if found := _blank(program, value) or other:
+        if (found := _blank(program, value) or other) and not _is_given_anyway(program, body, value):
             return found
     return ""
+
+
+def _is_given_anyway(program: Program, body: Sequence[ast.stmt], value: ast.expr) -> bool:
+    """Does the same function make the same blank where all goes well too? Then nothing hangs on it."""
+    function = program.enclosing_function(body[0])
+    blanks = {program.text(call) for call in program.within(value, ast.Call)}
+    others = program.within(function, ast.Call) if function is not None else ()
+    plain = (call for call in others if not program.index.holds_any(body, call) and not tests_round(program, call))
+    return any(program.text(call) in blanks and program.method(call) in _BLANKS for call in plain)
 
 
 def _values(program: Program, body: Sequence[ast.stmt]) -> Iterator[ast.expr]:
@@ -317,7 +327,8 @@ def _suppressed(program: Program) -> Iterator[Hit]:
         if hides and _loads(program, node.body, node):
             yield _silent(node, program.text(node.items[0].context_expr), fix)
     for call in program.calls_to("ignore_errors"):
-        if not program.value(program.argument(call, "log_warning", 0)):
+        of_pipeline = program.name(call).startswith("tf.") or is_tf_dataset(program, program.receiver(call))
+        if of_pipeline and not program.value(program.argument(call, "log_warning", 0)):
             yield _silent(call, "ignore_errors", fix)
 
 

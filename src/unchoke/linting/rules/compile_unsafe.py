@@ -13,8 +13,8 @@ wrapper: "Missing key(s) in state_dict" on the day it is needed.
     ...
     torch.save(model.state_dict(), path)     # or getattr(model, "_orig_mod", model).state_dict()
 
-**When this is fine.** A loop over different networks, or over the blocks of one (each is compiled once). Saving is not reported
-in a file that deals with `_orig_mod` anywhere.
+**When this is fine.** A loop over different networks, over the blocks of one (each is compiled once), or over settings of which
+one asks for it. Saving is not reported in a file that deals with `_orig_mod` anywhere.
 
 Since torch 2.0.
 """
@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from unchoke.code.facts.origins import comprehensions_round, loop_names, sources
 from unchoke.code.node_index import FunctionNode, LoopNode, arguments, names_in, parameters
 from unchoke.code.program import Program
+from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
@@ -67,7 +68,7 @@ def _repeated(program: Program, call: ast.Call) -> str:
     function, loops = program.enclosing_function(call), program.loops_around(call)
     if given is None or program.facts.is_conditional(call) or program.facts.is_lazy(call):
         return ""
-    options = arguments(call)[1:]
+    options = [*arguments(call)[1:], *tests_round(program, call)]
     if loops:
         fresh = _is_own(program, given, loops) or _varies(program, options, loops)
         return "" if fresh else f"runs in a loop ({line_of(program, loops[0], seen_from=call)})"
@@ -79,7 +80,7 @@ def _repeated(program: Program, call: ast.Call) -> str:
 
 
 def _varies(program: Program, nodes: list[ast.expr], loops: Sequence[Round]) -> bool:
-    """Does the loop go through settings of the compiler, as a comparison does?"""
+    """Does the loop go through settings of the compiler, or whether to compile, as a comparison does?"""
     return any(_names_behind(program, nodes) & loop_names(loop) for loop in loops)
 
 

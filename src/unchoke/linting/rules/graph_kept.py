@@ -11,9 +11,10 @@ over all of it. A small autoencoder that averaged its losses that way took 6.0 s
     total += loss.item()              # waits for the device: only now and then
 
 **When this is fine.** When the sum is what `backward()` is called on (several losses of one step, accumulated gradients),
-inside `torch.no_grad()` or `torch.inference_mode()`, and in Lightning's validation steps. PyTorch only: a TensorFlow tensor
-keeps no graph after its tape. `--fix` writes `.detach()` where all that is done with the sum or list ends in plain numbers: a
-tensor that is printed, returned or handed on shows whether it has a graph.
+inside `torch.no_grad()` or `torch.inference_mode()`, in Lightning's validation steps, and in a network's own methods that decode
+step by step: whoever calls them settles that. PyTorch only: a TensorFlow tensor keeps no graph after its tape. `--fix` writes
+`.detach()` where all that is done with the sum or list ends in plain numbers: a tensor that is printed, returned or handed on
+shows whether it has a graph.
 """
 
 from __future__ import annotations
@@ -160,15 +161,16 @@ def _boundary(program: Program, item: Accumulation) -> LoopNode | FunctionNode |
     if loop is not None:
         inside = program.index.holds(loop.node, node)
         return (loop.node if inside else function) if loop.kind in ("torch", "lightning") else None
-    evaluation = program.facts.in_evaluation(node)
-    if evaluation is None or evaluation.no_grad:
+    evaluation, owner = program.facts.in_evaluation(node), program.enclosing_class(node)
+    of_network = owner is not None and "forward" in program.methods(owner)  # its callers settle whether there are gradients
+    if evaluation is None or evaluation.no_grad or of_network:
         return None
-    return next((around for around in program.loops_around(node) if not _is_over_views(program, around)), None)
+    return next((around for around in program.loops_around(node) if _is_over_batches(program, around)), None)
 
 
-def _is_over_views(program: Program, loop: LoopNode) -> bool:
-    """A few rounds over views, scales or networks for one input."""
-    return isinstance(loop, ast.For) and (is_short(program, loop) or bool(_VIEWS.search(program.text(loop.target))))
+def _is_over_batches(program: Program, loop: LoopNode) -> bool:
+    """Not a few rounds over views, scales or networks for one input, nor one that writes the answer word by word."""
+    return isinstance(loop, ast.For) and not is_short(program, loop) and not _VIEWS.search(program.text(loop.target))
 
 
 def _outlives(program: Program, item: Accumulation, boundary: LoopNode | FunctionNode) -> bool:

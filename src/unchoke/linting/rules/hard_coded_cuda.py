@@ -17,9 +17,10 @@ tf.config.list_physical_devices("GPU") else "/CPU:0"`.
 **When this is fine.** In a benchmark or a job that is only ever started on one kind of machine and must stop where there is no
 such device; `assert torch.cuda.is_available()` at the top says so, at once, and silences this rule. One look anywhere in the
 file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
-user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it), in
-a table of settings that another file reads, and in the few lines below the main guard that try a network on random numbers it is
-a nit.
+user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it, a
+kernel), where the file says in words that it is for a GPU or compares devices, in a table of settings that another file reads,
+and in the few lines below the main guard that try a network on random numbers it is a nit, and in a library everything but
+`.cuda()` on what a function was given.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from unchoke.code.facts.devices import asks_for_cuda, looks_for_cuda
+from unchoke.code.facts.devices import CUDA, asks_for_cuda, looks_for_cuda
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
@@ -48,9 +49,16 @@ RULE = Rule(
     devices=("cuda",),
 )
 _SUBJECT = re.compile(
-    r"(?:apex|ffcv|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
+    r"(?:apex|ffcv|cutlass|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
     r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
     r"|.*DistributedDataParallel$"
+)
+_CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass", "cudnn"})
+_CARD = re.compile(r"\bGPUs?\b|\bCUDA\b(?!\()", re.IGNORECASE)
+_MAYBE = re.compile(  # or what a line does: `# move to the GPU`
+    r"\bif\b|availab|\bCPU\b|\bcan\b|\bcould\b|\boption|\bor\b|[.`]cuda\b|^\W*cuda\W|\bto (?:the )?(?:GPU|CUDA)\b|"
+    r"\b(?:mov|put|send|cop|load)(?:e|ing|y)?\b",
+    re.IGNORECASE,
 )
 _RANDOM = re.compile(r"(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|ones|zeros|normal|uniform)$")
 _TORCH = 'decide once, `device = torch.device("cuda" if torch.cuda.is_available() else "cpu")`, and write `.to(device)`'
@@ -80,18 +88,35 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
-    told = {"cuda", "gpu"} & set(words(PurePath(program.source.path).stem))
-    if told or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))):
+    told = any(_CARD_WORDS & set(words(part)) for part in PurePath(program.source.path).with_suffix("").parts[-3:])
+    compared = any(isinstance(program.parent(node), ast.Compare) for node in program.nodes(ast.Constant) if node.value == CUDA)
+    if told or compared or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))) or _is_told(program):
+        return True
+    if is_library(program.source) and not any(_moves_what_it_is_given(program, node) for node in places):
         return True
     if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
         return True
     mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
-    tried = is_library(program.source) or any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
+    tried = any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
     if tried and all(any(program.index.holds(main, node) for main in mains) for node in places):
         return True
     given = {name for node in places for name in program.targets(node)}
     read = any(isinstance(use.ctx, ast.Load) for name in given for use in program.names(name))
     return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
+
+
+def _is_told(program: Program) -> bool:
+    """Does a comment, a docstring or the text of a notebook say that this is for a card, and not that there may be one?"""
+    bodies = program.nodes(ast.Module, ast.FunctionDef, ast.ClassDef)
+    told = (*(text for _, text in program.prose), *(ast.get_docstring(item) or "" for item in bodies))
+    lines = (line for text in told for line in text.splitlines())
+    return any(_CARD.search(line) and not _MAYBE.search(line) for line in lines)
+
+
+def _moves_what_it_is_given(program: Program, node: ast.AST) -> bool:
+    """`def loss(x, y): return x - y.cuda()`: wherever its caller has put it."""
+    moved = program.receiver(node) if isinstance(node, ast.Call) and program.method(node) == CUDA else None
+    return moved is not None and any(bound.how == "handed" for bound in program.reaching(moved))
 
 
 def _is_mapped(program: Program, node: ast.AST) -> bool:

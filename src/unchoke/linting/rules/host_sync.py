@@ -24,12 +24,14 @@ needs the wait. A second wait with no work handed over since the first costs not
 
 Device: CUDA, MPS. Measured on a script that reads 3,074 numbers back in each step, on a CPU, where only the calls themselves
 cost: 4.1 s became 0.9 s. A single read a step costs far less: one or two numbers at a step's end are a nit, and so is every
-further wait of a loop beside the first that is reported.
+further wait of a loop beside the first that is reported, and all of them in a loop of fewer than a thousand steps or of steps
+that go over the whole set at once.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -66,6 +68,7 @@ _CLOCKS = frozenset({"time", "perf_counter", "monotonic", "perf_counter_ns", "el
 _TEXTS = frozenset({"name", "names", "key", "keys", "title", "text", "str", "path", "tag"})
 _SEVERAL = 3
 _FEW = 9
+_MANY = 1000
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
 
@@ -96,7 +99,7 @@ def check(program: Program) -> Iterator[Hit]:
 def _leads(program: Program, found: list[tuple[ast.AST, str, Loop]]) -> set[ast.AST]:
     """The one of each loop that is more than a nit: the first costly one, or the first of several; one wait hides the others."""
     leads = set()
-    for loop in dict.fromkeys(loop for _, _, loop in found):
+    for loop in dict.fromkeys(loop for _, _, loop in found if not _is_soon_over(program, loop)):
         here = program.in_order(at for at, _, other in found if other is loop)
         costly = [at for at in here if _is_costly(program, at, loop) and not _is_waited_for(program, at, here)]
         leads.update(costly[:1] or (here[:1] if len(here) >= _SEVERAL else []))
@@ -205,6 +208,14 @@ def _is_few(program: Program, loop: Loop) -> bool:
     if loop.epochs not in (None, loop.node) and not few(loop.num_epochs, below=_FEW):
         return False
     return is_over_settings(program, loop.node) or few(count_of(program, loop.node), below=_FEW)
+
+
+def _is_soon_over(program: Program, loop: Loop) -> bool:
+    """So few steps that waiting costs seconds in all, or the whole set in each, beside which a wait is nothing."""
+    if isinstance(loop.node, FunctionNode) or loop.epochs is loop.node:
+        return loop.epochs is loop.node
+    rounds = count_of(program, loop.node), 1 if loop.epochs is None else loop.num_epochs
+    return all(isinstance(count, int | float) for count in rounds) and math.prod(rounds) < _MANY
 
 
 def _is_made_on_cpu(program: Program, loop: Loop) -> bool:

@@ -14,8 +14,9 @@ Where decoding is what holds you back, decode once into a file that is mapped, n
 np.uint8, (len(paths), 224, 224, 3))`, then `np.load(name, mmap_mode="r")`. `unchoke extract` keeps what a frozen network makes
 of each picture.
 
-**When this is fine.** A handful (`paths[:16]` for a figure), small icons, a test set, and a data set that fits in memory several
-times over and will not grow. Labels, sizes, features and masks of a few values are small; they are not meant.
+**When this is fine.** A handful (`paths[:16]` for a figure), a test set, and a data set that fits in memory several times over
+and will not grow. Pictures made 256 px or smaller are a nit, and so is a file that trains nothing: a command runs over the few
+pictures it is given. Labels, sizes, features and masks of a few values are small; they are not meant.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _ALLOCATED = frozenset(
 _JOINED = frozenset({"concatenate", "vstack", "append", "cat", "concat", "row_stack"})
 _MAPS = frozenset({"map", "imap", "imap_unordered", "thread_map", "process_map"})
 _APPLIED = frozenset({"apply", "progress_apply", "map", "progress_map"})
-_SMALL_PX = 64  # a few kilobytes each
+_SMALL_PX = 256  # 200 kB each: it takes tens of thousands to fill a machine's memory
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -91,9 +92,17 @@ def _hit(program: Program, node: ast.AST, unit: ast.AST, held: str) -> Hit:
         evidence={"held in": held, "over": over},
         fix="keep the paths and decode per sample, or decode once into a memory-mapped array (`np.lib.format.open_memmap`)",
         kind="nit"
-        if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized) or role_of(held) == "eval"
+        if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized)
+        or role_of(held) == "eval"
+        or not _is_learnt_from(program)
         else None,
     )
+
+
+def _is_learnt_from(program: Program) -> bool:
+    """Does the file train, or make data sets? What only shows pictures, or runs over them, is given few."""
+    facts = program.facts
+    return bool(facts.fits or facts.training_loops or facts.loaders or facts.datasets)
 
 
 # What keeps pictures

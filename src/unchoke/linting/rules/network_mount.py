@@ -12,7 +12,7 @@ pictures read that way cost more than everything else in the run, in every epoch
 Checkpoints may well go to the drive: they are few and have to outlive the machine.
 
 **When this is fine.** A handful of files, or one large file that is read once from front to back (an array, a table). Those
-are not reported, nor is a program that copies from the drive before it reads.
+are not reported, nor is a program that copies from the drive before it reads; a drive that a switch asks for is a nit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.program import Program
+from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -56,8 +57,14 @@ def check(program: Program) -> Iterator[Hit]:
                 f"training reads its files one by one from the mounted drive, `{path}`: each is a request over the network",
                 {"path": path},
                 "keep one archive there, copy it to the machine's disk (`!cp …`), unpack it there and read that folder",
+                kind="nit" if _is_opted_for(program, node) else None,
             )
             return
+
+
+def _is_opted_for(program: Program, node: ast.AST) -> bool:
+    """Only where a switch asks for the drive; that it runs in Colab is no switch."""
+    return any("colab" not in program.text(test).lower() for test in tests_round(program, node))
 
 
 def _is_folder_of_data(program: Program, node: ast.Constant, text: str) -> bool:

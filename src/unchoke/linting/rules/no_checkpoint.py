@@ -15,8 +15,9 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
-does not give. Fewer than 20 are a nit (10 of a large network, 100 on one of the small sets of lessons), and so is a network that
-its function makes and throws away, giving back its scores.
+does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
+lessons), and so are a small network's training that stops early, a few dense layers on rows of a table, and a network that its
+function makes and throws away, giving back its scores.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from unchoke.code.facts.unseen import may_save
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
-from unchoke.linting.questions import calls_run_by, torch_loaders
+from unchoke.linting.questions import calls_run_by, is_light
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -55,12 +56,8 @@ RULE = Rule(
     command="unchoke train",
 )
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
-_SMALL_LAYERS = frozenset(
-    {"Linear", "LayerNorm", "Dropout", "ReLU", "GELU", "SiLU", "Tanh", "BatchNorm1d", "Softmax", "LogSoftmax", "Sigmoid",
-     "LeakyReLU", "ELU", "Identity", "Sequential"}
-)  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
-_MANY_EPOCHS = 20
+_MANY_EPOCHS = 40
 _MANY_LARGE_EPOCHS = 10
 _MANY_STEPS = 5000
 _MANY_SMALL_EPOCHS = 100
@@ -138,25 +135,21 @@ def _is_thrown_away(program: Program, run: EpochRun) -> bool:
     return others and not _saves(program, program.within(function, ast.Call))
 
 
-def _kind(program: Program, count: float) -> Kind:
-    """A few epochs are soon run again, of a large network fewer, on one of the small sets of lessons more."""
-    large = large_network(program) is not None
+def _kind(program: Program, count: float, *, stops_early: bool = False) -> Kind:
+    """A few epochs are soon run again, of a large network fewer, on small sets or where it stops by itself more."""
+    large = large_network(program) is not None and not program.facts.frozen
     many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_LARGE_EPOCHS if large else _MANY_EPOCHS
-    return "choke" if count >= many else "nit"
+    short = is_light(program) or (stops_early and not large)
+    return "choke" if count >= many and not short else "nit"
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
-    """A small head on what is already in memory: features by name, or tensors given to a few linear layers."""
+    """A small head on features that were worked out before."""
     forwards = [call for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call)]
     source = unwrapped(program, run.batches.iter) if isinstance(run.batches, ast.For) else None
-    at_once = run.batches is run.node
-    if trains_on_kept_features(program, [item for call in forwards for item in call.args] if at_once else [source]):
-        return True
-    kept = [loader for loader in torch_loaders(program) if program.made_by(loader.dataset).endswith("TensorDataset")]
-    in_memory = at_once or any(program.written(source) in loader.targets for loader in kept)
-    made = [program.latest(call.func) for call in forwards]
-    layers = {program.method(layer) for item in made if item is not None for layer in program.within(item, ast.Call)}
-    return in_memory and bool(layers) and layers <= _SMALL_LAYERS
+    return trains_on_kept_features(
+        program, [item for call in forwards for item in call.args] if run.batches is run.node else [source]
+    )
 
 
 def _keras(program: Program, fit: Fit) -> Hit | None:
@@ -173,7 +166,7 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
-        kind=_kind(program, count),
+        kind=_kind(program, count, stops_early="EarlyStopping" in map(program.method, given)),
         fact="fit",
     )
 

@@ -21,6 +21,7 @@ a nit; two or three are not reported.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from unchoke.code.facts.loops import unwrapped
@@ -103,13 +104,19 @@ def _is_surely_picture(program: Program, loop: SampleLoop, inner: list[SampleLoo
 
 
 def _picked(program: Program, whole: ast.AST, counters: list[set[str]]) -> list[ast.Subscript]:
-    """`mask[y, x]`, `mask[y][x]`, `mask[y, x, 0]`: what two of the counters pick."""
+    """`mask[y, x]`, `mask[y][x]`, `mask[y, x, :]`: what two of the counters pick, but no planes: `volume[z, :, :, c]`."""
     found = []
     for node in program.within(whole, ast.Subscript):
         keys = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         keys += [node.value.slice] if isinstance(node.value, ast.Subscript) else []
         plain = [names_in(key) for key in keys if not isinstance(key, ast.Slice)]
-        if sum(any(own & names for names in plain) for own in counters) >= 2:
+        whole_planes = len(keys) - len(plain) > 1 or any(program.value(key) is Ellipsis for key in keys)
+        pairs = list(itertools.permutations(plain, 2))
+        pairs += [(key, key) for key in plain if _SIDES & set(words(program.text(node.slice)))]  # `pixels[y * width + x]`
+        each = any(
+            one & first and other & second for one, other in itertools.combinations(counters, 2) for first, second in pairs
+        )
+        if each and not whole_planes:
             found.append(node)
     return found
 

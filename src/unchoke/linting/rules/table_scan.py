@@ -16,7 +16,7 @@ an array:
     self.x = torch.from_numpy(table[columns].to_numpy(np.float32))                  # then self.x[index]
 
 **When this is fine.** In code that runs once, and rows of a table beside a picture that has to be decoded: those are not
-reported.
+reported. Beside a picture a search is a nit: it takes hundreds of thousands of rows to cost as much as decoding.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def check(program: Program) -> Iterator[Hit]:
         if holder is not None and is_done_anew(program, node):
             name = program.text(holder)
             said = f"`{program.text(node)[:70]}` compares all rows of `{name}` for every sample"
-            yield Hit(node, said, {"table": name}, _fix(program, node, name))
+            function = program.enclosing_function(node)
+            beside = function is not None and program.facts.decodes(function)
+            yield Hit(node, said, {"table": name}, _fix(program, node, name), kind="nit" if beside else None)
 
 
 def _rows(program: Program) -> Iterator[Hit]:

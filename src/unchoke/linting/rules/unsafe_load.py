@@ -14,10 +14,10 @@ not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own
 `keras.saving.register_keras_serializable`.
 
 **When this is fine.** A file that this very program has written and nobody else can change; one that the same function wrote
-before, or a temporary one, is not reported. It is a risk where the file plainly comes from elsewhere: a download, the command
-line, the argument of a function that others call; not a download that is compared with a hash. A fixed name is mostly a result
-of the same project, and a comment or docstring beside the call about trust or pickles says that it was weighed: there it is a
-nit. From torch 2.6 on
+before, or a temporary one, is not reported. It is a risk where the file plainly comes from elsewhere: a download, or the argument
+of a function that others call; not a download that is compared with a hash. A fixed name, and what a program is given
+on its command line, are mostly results of the same project, and a comment or docstring beside the call about trust or pickles
+says that it was weighed: there it is a nit. From torch 2.6 on
 `weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code, so the argument is asked
 for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a network's `state_dict()` in it,
 and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read off the code.
@@ -171,13 +171,10 @@ def _is_risk(program: Program, call: ast.Call, file: ast.expr | None, downloaded
 
 
 def _is_handed_in(program: Program, node: ast.AST) -> bool:
-    """As a whole, not a name in a folder: on the command line, or to a public function that nobody here calls."""
+    """As a whole, not a name in a folder, to a public function that nobody here calls."""
     path = opened_path(program, node)
     while isinstance(path, ast.Call) and path.args and program.name(path) in _SAME_FILE:
         path = path.args[0]
-    if isinstance(path, ast.Attribute | ast.Subscript):
-        made = program.made_by(path.value)
-        return program.name(path.value) == "sys.argv" or made.endswith(("parse_args", "parse_known_args"))
     function = program.enclosing_function(path)
     public = function is not None and not function.name.startswith("_") and not program.callers(function)
     return public and any(bound.how == "handed" for bound in program.reaching(path))

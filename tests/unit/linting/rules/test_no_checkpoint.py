@@ -167,10 +167,25 @@ def kinds_of(head: str, epochs: int) -> list[str]:
 
 def test_what_is_soon_run_again_is_a_nit() -> None:
     assert kinds_of("", 8) == ["nit"]
-    assert kinds_of("", 30) == ["choke"]
+    assert kinds_of("", 30) == ["nit"]
+    assert kinds_of("", 50) == ["choke"]
+    rows = "from torch.utils.data import DataLoader\nimport torch, pandas\nloader = DataLoader(pandas.read_csv('a.csv').values)\n"
+    assert kinds_of(rows, 400) == ["nit"], "rows of a table"
+    assert kinds_of(f"{rows}photos = ours.all_of(names)\n", 400) == ["choke"], "a table of labels"
+    assert kinds_of(f"{rows}import ours\nnet = ours.resnet18()\n", 400) == ["choke"], "a network that is not here"
     assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 30) == ["nit"]
     assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 100) == ["choke"]
-    assert kinds_of("import timm\nNAME = 'swin_base_patch4_window7_224'\nnet = timm.create_model(NAME)\n", 12) == ["choke"]
+    large = "import timm\nNAME = 'swin_base_patch4_window7_224'\nnet = timm.create_model(NAME)\n"
+    assert kinds_of(large, 12) == ["choke"]
+    assert kinds_of(f"{large}for p in net.parameters():\n    p.requires_grad = False\n", 12) == ["nit"], "only its head learns"
+
+
+def test_a_training_that_stops_early_is_of_unknown_length() -> None:
+    fit = "from tensorflow import keras\nmodel = keras.Sequential()\nmodel.fit(x, y, epochs=100, callbacks=[{}])\n"
+    for callback, kind in (("keras.callbacks.ReduceLROnPlateau()", "choke"), ("keras.callbacks.EarlyStopping()", "nit")):
+        assert [item.kind for item in OneRule("no-checkpoint").found(fit.format(callback))] == [kind]
+    large = fit.replace("keras.Sequential()", "keras.applications.EfficientNetB0()").format("keras.callbacks.EarlyStopping()")
+    assert [item.kind for item in OneRule("no-checkpoint").found(large)] == ["choke"]
 
 
 def test_thousands_of_steps_are_a_long_run_too() -> None:
