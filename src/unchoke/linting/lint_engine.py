@@ -103,8 +103,8 @@ def lint(
     rules = chosen_rules(select, ignore, nits=nits)
     results = []
     for path, below in _listed(paths):
-        source = _read(path)
         with _uncollected():
+            source = _read(path)
             results.append(lint_file(source, rules, in_tests=is_test_code(below, source)))
     return join_results(results)
 

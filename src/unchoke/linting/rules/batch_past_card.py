@@ -136,8 +136,10 @@ def check(program: Program) -> Iterator[Hit]:
     if card is None:
         return
     batches, networks = list(_batches(program)), list(_networks(program))
+    if not batches or not networks or any(freeze.thawed is None for freeze in freezes(program)):
+        return
     code = "\n".join(program.text(node) for node in program.nodes(ast.Module))  # without its comments
-    if not batches or not networks or _SPARED.search(code) or any(freeze.thawed is None for freeze in freezes(program)):
+    if _SPARED.search(code):
         return
     network = min(networks, key=lambda one: one.megabytes / one.side**2)
     side = _side(program, network)

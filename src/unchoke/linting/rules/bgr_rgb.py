@@ -73,7 +73,7 @@ def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hi
     seen: set[ast.AST] = set(_shown_grey(program, flow))
     for marks, use in _uses(program, flow, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if use and kind == _BGR and source not in seen and isinstance(source, ast.Call):
+            if kind == _BGR and source not in seen and isinstance(source, ast.Call):
                 seen.add(source)
                 read = program.text(source.func)
                 yield Hit(
@@ -122,9 +122,9 @@ def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
 def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Marks, str]]:
     """What takes a picture for red, green, blue: its marks, and what it is in words."""
     for call in program.nodes(ast.Call):
-        marks = NONE.union(*(flow.at(item) for item in arguments(call)))
-        if any(kind == _BGR for kind, _ in marks):
-            yield marks, colours.use_of(flow, call)
+        use = colours.use_of(flow, call)
+        if use:
+            yield NONE.union(*(flow.at(item) for item in arguments(call))), use
     for node in program.nodes(ast.BinOp):
         if _takes_off_mean(program, node):
             yield flow.at(node.left), "ImageNet's mean and deviation"
@@ -225,7 +225,8 @@ class _Colours(Judge):
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        if any(kind == _TRANSFORM for kind, _ in flow.at(call.func)):
+        of_library = "." in name and not name.startswith("?.")
+        if not of_library and any(kind == _TRANSFORM for kind, _ in flow.at(call.func)):
             return f"the transform `{program.text(call.func)}`" if program.written(call.func) else "the transform"
         if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
             return f"the pretrained `{program.text(call.func)}`"
@@ -281,8 +282,8 @@ def _swapped(marks: Marks, node: ast.AST) -> Marks:
 
 def _is_mean(program: Program, node: ast.expr, mean: tuple[float, ...]) -> bool:
     """Are these, of 1 or of 255, the three numbers?"""
-    found = program.value(node)
-    if not isinstance(found, tuple) or len(found) != 3 or not all(isinstance(item, int | float) for item in found):
+    found = program.value(node) if len(getattr(node, "elts", _MEAN)) == len(_MEAN) else None
+    if not isinstance(found, tuple) or len(found) != len(_MEAN) or not all(isinstance(item, int | float) for item in found):
         return False
     scale = 255.0 if max(found) > 1 else 1.0
     return all(abs(given / scale - wanted) < _TOLERANCE for given, wanted in zip(found, mean, strict=True))
@@ -295,5 +296,5 @@ def _has_reversed_mean(program: Program) -> bool:
 
 def _takes_off_mean(program: Program, node: ast.BinOp) -> bool:
     """`image - MEAN`, of numbers or of an array made of them."""
-    given = program.latest(node.right) or node.right
-    return isinstance(node.op, ast.Sub) and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr))
+    given = (program.latest(node.right) or node.right) if isinstance(node.op, ast.Sub) else None
+    return given is not None and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr))
