@@ -246,7 +246,7 @@ def _bound(statement: ast.stmt) -> list[str]:
         elif isinstance(part, ast.Import | ast.ImportFrom):
             found += [alias.asname or alias.name.partition(".")[0] for alias in part.names]
         elif isinstance(part, ast.Assign | ast.AnnAssign):
-            found += [name for target in targets_of(part) for name in names_in(target)]
+            found += names_in(*targets_of(part))
         elif isinstance(part, ast.Try | ast.ExceptHandler) or (isinstance(part, ast.If) and not is_main_test(part.test)):
             left += [inner for inner in ast.iter_child_nodes(part) if isinstance(inner, ast.stmt | ast.ExceptHandler)]
     return found

@@ -1,20 +1,19 @@
 """Where values come from: marks put on expressions at their source, carried through assignments, calls, containers and classes.
 
-In come a program and a `Judge` that says which calls make, change or drop marks; asked for an expression, out comes the set of
-its marks. It is a question like others (`asking`), joined over branches. Marks are carried only through code that is known to
-hand the same picture on; an unknown call drops them.
+In comes a program; asked for an expression, out comes the set of its marks. A subclass says which calls make, change or drop
+marks. It is a question like others (`asking`), joined over branches. Marks are carried only through code that is known to hand
+the same picture on; an unknown call drops them.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.asking import Question
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, arguments, parameters
 from unchoke.code.program import Program
 
 Mark = tuple[str, ast.AST]
@@ -44,58 +43,6 @@ SAME_PICTURE = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CallMarks:
-    """The marks of what a call is made on and given, worked out when asked."""
-
-    flow: Flow
-    node: ast.Call
-
-    @property
-    def callee(self) -> Marks:
-        return self.flow.at(self.node.func)
-
-    @property
-    def receiver(self) -> Marks:
-        return self.flow.at(self.flow.program.receiver(self.node))
-
-    @property
-    def args(self) -> tuple[Marks, ...]:
-        return tuple(self.flow.at(item) for item in self.node.args)
-
-    @property
-    def keywords(self) -> tuple[tuple[str | None, Marks], ...]:
-        return tuple((item.arg, self.flow.at(item.value)) for item in self.node.keywords)
-
-    @property
-    def given(self) -> Marks:
-        return NONE.union(*self.args, *(marks for _, marks in self.keywords))
-
-    @property
-    def all(self) -> Marks:
-        return self.receiver | self.given
-
-
-class Judge:
-    """Says what a call and a subscript do to marks (None leaves it to the flow), and which marks of a condition go on."""
-
-    def __init__(self, program: Program, *sources: ast.AST) -> None:
-        self.program = program
-        self.sources = frozenset(sources)  # expressions that are marked themselves
-
-    def call(self, _flow: Flow, _call: ast.Call, _handed: CallMarks, /) -> Marks | None:
-        return None
-
-    def subscript(self, _flow: Flow, _node: ast.Subscript, _base: Marks, /) -> Marks | None:
-        return None
-
-    def attribute(self, _node: ast.Attribute, _base: Marks, /) -> Marks | None:
-        return None
-
-    def condition(self, _test: Marks, /) -> Marks:
-        return NONE
-
-
 @remembered
 def _mapped_over(program: Program) -> dict[ast.AST, list[ast.expr]]:
     """The items that `map(f, items)`, `data.map(f)` and `delayed(f)(item)` give to a function of this file."""
@@ -120,15 +67,34 @@ class Flow(Question[Marks]):
     open = NONE
     plain = NONE
     deepest = 60
+    asks_conditions = False  # does what a condition carries go on to what is given under it?
 
-    def __init__(self, program: Program, judge: Judge) -> None:
-        super().__init__(program)
-        self._judge = judge
-        self._asks_conditions = type(judge).condition is not Judge.condition
+    # What a subclass says
 
-    def at(self, node: ast.AST | None) -> Marks:
-        """The marks that an expression carries."""
-        return self.ask(node) if node is not None else NONE
+    def judged(self, _call: ast.Call, /) -> Marks | None:
+        """What a call gives back; None leaves it to what is known of it."""
+        return None
+
+    def subscript(self, node: ast.Subscript, /) -> Marks:
+        return self.ask(node.value)
+
+    def part(self, node: ast.Attribute, /) -> Marks:
+        """An attribute of something that has marks."""
+        return self.ask(node.value) if node.attr in _SAME_ATTRIBUTES else NONE
+
+    def condition(self, _tests: Iterable[ast.expr], /) -> Marks:
+        """The marks of tests that go on to what hangs on them."""
+        return NONE
+
+    # Of calls
+
+    def receiver(self, call: ast.Call) -> Marks:
+        """The marks of what a method is called on."""
+        return self.ask(self.program.receiver(call))
+
+    def given(self, call: ast.Call) -> Marks:
+        """The marks of all that a call is given."""
+        return self.any_of(arguments(call))
 
     def returned(self, function: ast.AST | None) -> Marks:
         """The marks of what a function returns or yields."""
@@ -161,12 +127,12 @@ class Flow(Question[Marks]):
 
     def bound(self, bound: Binding, node: ast.expr, /) -> Marks | None:
         """What is given under a condition that carries marks has them as well."""
-        if bound.how not in ("given", "added") or not self._asks_conditions:
+        if not self.asks_conditions or bound.how not in ("given", "added"):
             return None
         scope = self.program.index.scope(bound.node)
         tests = [above.test for above in self.program.ancestors(bound.node) if isinstance(above, ast.If)]
         mine = [test for test in tests if self.program.index.scope(test) is scope and not self.program.index.holds(test, node)]
-        return self.any_of(self._given(bound)) | self._judge.condition(self.any_of(mine))
+        return self.any_of(self._given(bound)) | self.condition(mine)
 
     def _put_into(self, node: ast.expr) -> Iterator[ast.expr]:
         """What is added to a list or a dict of this name, here or, for `self.x`, anywhere in its class."""
@@ -194,28 +160,20 @@ class Flow(Question[Marks]):
     # Expressions
 
     def _answer(self, node: ast.AST) -> Marks:
-        own = {("source", node)} if node in self._judge.sources else NONE
-        return self._marks(node) | own
-
-    def _marks(self, node: ast.AST) -> Marks:
         if isinstance(node, ast.Subscript):
-            base = self.ask(node.value)
-            judged = self._judge.subscript(self, node, base)
-            return base | self._judge.condition(self.ask(node.slice)) if judged is None else judged
+            return self.subscript(node)
         if isinstance(node, ast.IfExp):
-            return self._judge.condition(self.ask(node.test)) | self.any_of([node.body, node.orelse])
+            return self.condition([node.test]) | self.any_of([node.body, node.orelse])
         return super()._answer(node)
 
     def compared(self, node: ast.Compare) -> Marks:
-        return self._judge.condition(self.any_of([node.left, *node.comparators]))
+        return self.condition([node.left, *node.comparators])
 
     def attribute(self, node: ast.Attribute) -> Marks:
         name = self.program.written(node)
         if name.startswith("self.") or (name and self.program.reaching(node)):
             return self.named(node) | self._of_bases(node, name)
-        base = self.ask(node.value)
-        judged = self._judge.attribute(node, base)
-        return judged if judged is not None else base if node.attr in _SAME_ATTRIBUTES else NONE
+        return self.part(node)
 
     def _of_bases(self, node: ast.Attribute, name: str) -> Marks:
         owner = self.program.enclosing_class(node) if name.startswith("self.") else None
@@ -224,23 +182,20 @@ class Flow(Question[Marks]):
         return self.any_of(item.value for item in given if item.how == "given")
 
     def call(self, call: ast.Call) -> Marks:
-        program = self.program
-        handed = CallMarks(self, call)
-        judged = self._judge.call(self, call, handed)
+        judged = self.judged(call)
         if judged is not None:
             return judged
+        program, maker = self.program, call.func
         function = program.function_of(call)
         if function is not None:
             return NONE if function.name == "__init__" else self.returned(function)
-        method = program.method(call)
-        if method in _MAPPING and call.args:
+        if program.method(call) in _MAPPING and call.args:
             return self.returned(program.callable_of(call.args[0]))
-        if isinstance(call.func, ast.Call):
-            made = program.method(call.func)
-            if made == "delayed" and call.func.args:
-                return self.returned(program.callable_of(call.func.args[0]))
-            return handed.all if made == "Parallel" else NONE
-        return handed.all if method in SAME_PICTURE else NONE
+        if isinstance(maker, ast.Call):
+            if program.method(maker) == "delayed" and maker.args:
+                return self.returned(program.callable_of(maker.args[0]))
+            return self.given(call) if program.method(maker) == "Parallel" else NONE
+        return self.receiver(call) | self.given(call) if program.method(call) in SAME_PICTURE else NONE
 
 
 def _asks_if_there(test: ast.expr) -> bool:

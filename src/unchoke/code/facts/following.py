@@ -1,7 +1,8 @@
 """Where a value goes: the expressions that hold it, or something made of it.
 
-In comes a call that opens a file or decodes a picture, out go expressions in the same function, in the functions it is handed to and in those it is returned to. It is
-asked backwards, of each of them: do you hold what that call made (`flow`)? Numbers about the value (its shape, its mean) do not.
+In comes a call that opens a file or decodes a picture, out go expressions in the same function, in the functions it is handed to
+and in those it is returned to. It is asked backwards, of each of them: do you hold what that call made (`flow`)? Numbers about
+the value (its shape, its mean) do not.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from unchoke.code.answers import remembered
-from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
+from unchoke.code.facts.flow import NONE, Flow, Marks
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS
 from unchoke.code.program import Program
 
@@ -28,18 +29,11 @@ _NO_COPY = frozenset(
 @remembered
 def follow(program: Program, call: ast.Call, *, same: bool = False) -> list[ast.expr]:
     """Every expression that holds what a call opened or decoded, itself first. With `same`, not what is made of that."""
-    flow = _flow(program, same)
+    flow = _holding(program, same)
     kinds = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
     nodes = (node for part in _places(program, call) for node in program.within(part, *kinds))
     read = (node for node in nodes if not isinstance(getattr(node, "ctx", None), ast.Store))
-    return list(dict.fromkeys([call, *(node for node in read if ("source", call) in flow.at(node))]))
-
-
-@remembered
-def _flow(program: Program, same: bool) -> Flow:
-    """One for all that is opened or decoded in the program: what holds one of them is asked only once."""
-    opened = [call for call in program.nodes(ast.Call) if program.name(call) in _OPENERS or program.method(call) in _READS]
-    return Flow(program, _Holding(program, opened, same=same))
+    return list(dict.fromkeys([call, *(node for node in read if ("opened", call) in flow.ask(node))]))
 
 
 def _places(program: Program, call: ast.Call) -> list[ast.AST]:
@@ -51,22 +45,29 @@ def _places(program: Program, call: ast.Call) -> list[ast.AST]:
     return list(dict.fromkeys([function, *program.reach(function), *above]))
 
 
-class _Holding(Judge):
-    def __init__(self, program: Program, opened: list[ast.Call], *, same: bool) -> None:
-        super().__init__(program, *opened)
+class _Holding(Flow):
+    """All that is opened or decoded in the program is followed at once: each expression is asked only once."""
+
+    def __init__(self, program: Program, same: bool) -> None:
+        super().__init__(program)
         self._same = same
 
-    def call(self, flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
-        method, function = self.program.method(call), self.program.function_of(call)
+    def judged(self, call: ast.Call, /) -> Marks:
+        name, method, function = self.program.name(call), self.program.method(call), self.program.function_of(call)
+        found: Marks = frozenset({("opened", call)} if name in _OPENERS or method in _READS else ())
         if method == "__enter__":
-            return handed.receiver
-        returned = flow.returned(function) if function is not None and function.name != "__init__" else NONE
-        if self._same or self.program.name(call) in _NO_COPY or method in _FACTS_OF:
-            return returned
-        return handed.all | returned
+            return found | self.receiver(call)
+        if function is not None and function.name != "__init__":
+            found |= self.returned(function)
+        if self._same or name in _NO_COPY or method in _FACTS_OF:
+            return found
+        return found | self.receiver(call) | self.given(call)
 
-    def attribute(self, node: ast.Attribute, base: Marks, /) -> Marks:
-        return NONE if self._same or node.attr in _FACTS_OF else base
+    def part(self, node: ast.Attribute, /) -> Marks:
+        return NONE if self._same or node.attr in _FACTS_OF else self.ask(node.value)
 
-    def subscript(self, _flow: Flow, _node: ast.Subscript, base: Marks, /) -> Marks:
-        return NONE if self._same else base
+    def subscript(self, node: ast.Subscript, /) -> Marks:
+        return NONE if self._same else self.ask(node.value)
+
+
+_holding = remembered(_Holding)

@@ -133,20 +133,20 @@ class Network:
 
 def check(program: Program) -> Iterator[Hit]:
     card = stated_card(program)
-    if card is None:
-        return
-    batches, networks = list(_batches(program)), list(_networks(program))
-    if not batches or not networks or any(freeze.thawed is None for freeze in freezes(program)):
-        return
-    code = "\n".join(program.text(node) for node in program.nodes(ast.Module))  # without its comments
-    if _SPARED.search(code):
+    batches, networks = (list(_batches(program)), list(_networks(program))) if card is not None else ([], [])
+    if card is None or not batches or not networks:
         return
     network = min(networks, key=lambda one: one.megabytes / one.side**2)
     side = _side(program, network)
-    half = bool(_HALF.search(code))
-    each = network.megabytes * (side / network.side) ** 2 * (0.5 if half else 1)
+    each = network.megabytes * (side / network.side) ** 2
     batch, node = max(batches, key=lambda pair: pair[0])
-    if batch * each / 1000 >= _PAST * card.gigabytes:
+    limit = _PAST * 1000 * card.gigabytes
+    if batch * each < limit or any(freeze.thawed is None for freeze in freezes(program)):
+        return
+    code = "\n".join(program.text(module) for module in program.nodes(ast.Module))  # without its comments
+    half = bool(_HALF.search(code))
+    each *= 0.5 if half else 1
+    if batch * each >= limit and not _SPARED.search(code):
         yield _hit(card, network, batch, node, side, each, half)
 
 

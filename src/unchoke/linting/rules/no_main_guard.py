@@ -89,7 +89,7 @@ def _goes_at_import(program: Program, made: ast.Call) -> bool:
         return True
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or _is_in_call(program, made):
         return True
-    uses = [use for target in targets_of(statement) for name in names_in(target) for use in program.names(name)]
+    uses = [use for name in names_in(*targets_of(statement)) for use in program.names(name)]
     return not uses or any(_goes_through(program, use) for use in uses)
 
 
@@ -117,7 +117,7 @@ def _is_only_returned(program: Program, made: ast.Call) -> bool:
         return False
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return isinstance(statement, ast.Return)
-    names = {name for target in targets_of(statement) for name in names_in(target)}
+    names = names_in(*targets_of(statement))
     read = [use for use in program.within(function, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)
 

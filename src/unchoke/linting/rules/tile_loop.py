@@ -106,7 +106,7 @@ def _is_learner(program: Program, call: ast.Call) -> bool:
 
 
 def _looped_learner(program: Program, call: ast.Call) -> Round | None:
-    used = _names(arguments(call))
+    used = names_in(*arguments(call))
     rounds = (loop for loop in _rounds(program, call) if used & names_in(loop.target))
     many = (loop for loop in rounds if not _has_short_slice(program, loop.iter))
     return next((loop for loop in many if not _is_looked_at(program, loop)), None)
@@ -116,7 +116,7 @@ def _looped(program: Program, call: ast.Call) -> Round | None:
     """The loop over tiles round a forward call on one of them."""
     rounds = _rounds(program, call)
     parts = _inputs(program, arguments(call)[:2])
-    every = {name for loop in rounds for name in names_in(loop.target)}
+    every = names_in(*(loop.target for loop in rounds))
     for loop in rounds:
         names = names_in(loop.target)
         if not names & _names(parts) or _is_left_alone(program, loop, call):
@@ -143,8 +143,8 @@ def _inputs(program: Program, given: list[ast.expr]) -> list[ast.AST]:
     return [part for item in given for part in sources(program, item)]
 
 
-def _names(parts: list[ast.AST] | list[ast.expr]) -> set[str]:
-    return {name for part in parts for name in names_in(part)}
+def _names(parts: list[ast.AST]) -> set[str]:
+    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def _is_looked_at(program: Program, loop: Round) -> bool:
@@ -167,7 +167,7 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
     if any(program.name(call) in DECODERS or _READS & set(words(program.method(call))) for call in calls):
         return False
     keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & words_in(part.value)]
-    picked = names_in(loop.target) & _names(keys)
+    picked = names_in(loop.target) & names_in(*keys)
     return (bool(picked) and not isinstance(loop, ast.comprehension)) or _is_over_array(program, loop)
 
 
@@ -201,7 +201,7 @@ def _is_left_alone(program: Program, loop: Round, call: ast.Call) -> bool:
     """Batches from a loader, a live camera, a handful, or rounds that need the one before: `h = cell(x[t], h)`."""
     loaders = {name for loader in program.facts.loaders for name in loader.targets}
     batches = names_in(loop.iter) & loaders or words_in(loop.iter) & _BATCHES
-    recurrent = set(program.targets(call)) & _names(arguments(call)[1:])
+    recurrent = set(program.targets(call)) & names_in(*arguments(call)[1:])
     live = _LIVE.search(program.text(loop.iter))
     return bool(batches or recurrent or live) or _has_short_slice(program, loop.iter)
 
@@ -246,7 +246,7 @@ def _cuts(program: Program, node: ast.AST, names: set[str]) -> bool:
     """`image[y:y + s, x:x + s]`, `Window(x, y, s, s)`, `image.crop(box)` with the loop's variable in it."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Tuple) and bool(_cut_slices(program, node, names))
-    return isinstance(node, ast.Call) and program.method(node) in _CUTS and bool(names & _names(arguments(node)))
+    return isinstance(node, ast.Call) and program.method(node) in _CUTS and bool(names & names_in(*arguments(node)))
 
 
 def _cut_slices(program: Program, node: ast.Subscript, names: set[str]) -> list[ast.Slice]:
@@ -315,9 +315,9 @@ def _gathers(program: Program, node: ast.AST) -> bool:
 
 def _looped_helper(program: Program, call: ast.Call) -> Round | None:
     """A loop over tiles that hands each to a function of this file, which runs the network on it alone."""
-    rounds = _rounds(program, call)
-    function = program.function_of(call) if rounds else None
-    if function is None or function.name in ("forward", "__init__", "__call__"):
+    function = program.function_of(call)
+    rounds = _rounds(program, call) if function is not None else []
+    if function is None or not rounds or function.name in ("forward", "__init__", "__call__"):
         return None
     loop, parts = rounds[0], _inputs(program, arguments(call))
     if not names_in(loop.target) & _names(parts) or _is_left_alone(program, loop, call):

@@ -86,5 +86,5 @@ def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
     if program.facts.is_conditional(loader.call) or any(program.index.holds(loop, branch) for branch in branches):
         return True
     changing = {part.id for part in program.within(loop, ast.Name) if isinstance(part.ctx, ast.Store)}
-    used = {name for item in arguments(loader.call) for name in names_in(item)}
+    used = names_in(*arguments(loader.call))
     return bool(used & changing - set(program.targets(loader.call)))
