@@ -17,11 +17,8 @@ function that calls `backward` or `autograd.grad` or asks for `requires_grad` is
 switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. A pass that no loop
 of the file repeats is freed at once: a nit, as it is on MNIST and its like.
 
-`--fix` puts `@torch.no_grad()` over a function only where that provably changes no result: all it runs is in the file or known
-(a network of the file's own, a convolutional one of torchvision or timm), and it shows, keeps and returns plain numbers. Networks
-with attention are left to you: there torch takes another kernel without gradients, and last digits may differ.
-
-PyTorch only.
+The line is shown and never written by `--fix`: what a function runs may look whether gradients are on, and with attention torch
+takes another kernel without them, so that last digits may differ. PyTorch only.
 """
 
 from __future__ import annotations
@@ -40,9 +37,8 @@ from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
-from unchoke.linting.proofs import is_same_without_gradients
 from unchoke.linting.questions import COMPREHENSIONS, inherits
-from unchoke.linting.rule import Edit, Hit, Rule, offered, shortened
+from unchoke.linting.rule import Edit, Hit, Rule, shortened
 
 RULE = Rule(
     code="no-inference-mode",
@@ -51,7 +47,6 @@ RULE = Rule(
     title="evaluation that prepares for a backward pass",
     gain="memory of all intermediate results, and some time",
     command="unchoke profile -- python SCRIPT",
-    fixable=True,
     frameworks=("torch",),
 )
 _NOT_TORCH = (
@@ -223,15 +218,13 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
         where, instead = f"in `{function.name}`", f"`@{torch or 'torch'}.no_grad()` over `{function.name}`"
     else:
         where, instead = f"after `{found.model}.eval()`", "`with torch.inference_mode():` round it"
-    edit = _edit(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else None
-    proven = edit is not None and function is not None and is_same_without_gradients(program, function)
     return Hit(
         call,
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
         kind=None if _is_repeated(program, call) and not trains_on_small_set(program) else "nit",  # once: freed as soon as shown
-        **offered(edit, proven=proven),
+        suggestion=_suggestion(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else (),
     )
 
 
@@ -257,10 +250,9 @@ def _is_tried(program: Program, call: ast.Call) -> bool:
     )
 
 
-def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | None:
+def _suggestion(program: Program, function: ast.FunctionDef, torch: str) -> tuple[Edit, ...]:
     """`@torch.no_grad()` over the function."""
     place, text = program.place(function), program.cell(function).text
-    newline = "\r\n" if "\r\n" in text else "\n"
     indent = split_lines(text)[place.line - 1][: place.column]
     at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
-    return None if indent.strip() or function.decorator_list else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
+    return () if indent.strip() or function.decorator_list else (Edit(at, f"@{torch}.no_grad()\n{indent}"),)
