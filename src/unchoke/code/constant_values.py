@@ -226,6 +226,11 @@ def one_of(found: Possible) -> Any:
     return found[0] if len(found) == 1 else UNKNOWN
 
 
+def is_number(value: Any) -> bool:
+    """Is it a number, and no truth?"""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _joined(*found: Possible) -> Possible:
     """All of them, each once; too many to tell apart are unknown."""
     joined: list[Any] = []

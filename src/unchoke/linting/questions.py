@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped

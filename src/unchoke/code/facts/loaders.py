@@ -19,7 +19,8 @@ from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OP
 from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
 from unchoke.code.tracing import Choices
 
-_FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
+FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
+DIRECTORY_SETS = frozenset({"image_dataset_from_directory"})
 _ANY_COUNT = frozenset(
     {"os.cpu_count", "multiprocessing.cpu_count", "os.process_cpu_count", "psutil.cpu_count", "os.sched_getaffinity"}
 )
@@ -255,9 +256,9 @@ def _maps_decoding(program: Values, call: ast.Call) -> bool:
 
 
 def _keras(program: Values) -> Iterator[BatchSource]:
-    for call in program.calls_to("image_dataset_from_directory", *_FLOWS):
+    for call in program.calls_to(*DIRECTORY_SETS, *FLOWS):
         method = program.method(call)
-        if method in _FLOWS and not isinstance(call.func, ast.Attribute):
+        if method in FLOWS and not isinstance(call.func, ast.Attribute):
             continue
         batch, subset = program.argument(call, "batch_size"), program.value(program.argument(call, "subset"))
         data = call.args[0] if call.args else None

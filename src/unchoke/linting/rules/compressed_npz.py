@@ -20,11 +20,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.epochs import few
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loops import count_of, is_over_settings
 from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
-from unchoke.code.facts.training_feeds import few
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule

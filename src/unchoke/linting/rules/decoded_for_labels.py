@@ -19,10 +19,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.loaders import dataset_decodes
+from unchoke.code.facts.loaders import DIRECTORY_SETS, dataset_decodes
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.origins import comprehensions_round
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program

@@ -24,11 +24,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.facts.epochs import few
 from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_fed_by_a_network, is_head, key_of, key_of_call, put_together
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
 from unchoke.code.facts.per_sample import is_random_number
-from unchoke.code.facts.training_feeds import few
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

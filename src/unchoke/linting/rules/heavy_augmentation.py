@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.devices import CUDA
+from unchoke.code.facts.epochs import keras_feeds
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import pipeline_pieces
-from unchoke.code.facts.training_feeds import keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from unchoke.code.facts.epochs import EpochRun, callbacks_of, epoch_runs, is_long, nodes_of, one_does
 from unchoke.code.facts.loops import Fit
 from unchoke.code.facts.saving import has_automatic_log, is_record, records_history
-from unchoke.code.facts.training_feeds import num_epochs
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
@@ -158,7 +157,7 @@ def _is_container(program: Program, node: ast.expr) -> bool:
 
 
 def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:
-    count = num_epochs(program, fit)
+    count = fit.num_epochs
     if not is_long(count) or not _is_kept(program, fit.call):
         return
     given = callbacks_of(program, fit.call)

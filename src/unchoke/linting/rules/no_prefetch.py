@@ -21,9 +21,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.facts.epochs import keras_feeds
+from unchoke.code.facts.loaders import DIRECTORY_SETS
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS, keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 

@@ -26,7 +26,7 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.origins import is_of_sample, is_random
 from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words

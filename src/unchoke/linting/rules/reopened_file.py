@@ -24,7 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.origins import grounds, is_of_sample
 from unchoke.code.facts.vocabulary import RASTER_OPENERS
 from unchoke.code.node_index import arguments

@@ -29,11 +29,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.facts.epochs import few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept, is_save
+from unchoke.code.facts.loaders import DIRECTORY_SETS, FLOWS
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS, FLOWS, few, item_functions, keras_feeds, num_epochs
 from unchoke.code.facts.vocabulary import DECODING_DATASETS, words
 from unchoke.code.node_index import names_in, parameters
 from unchoke.code.program import Program
@@ -109,7 +110,7 @@ def _is_hidden(program: Program, decode: ast.Call) -> bool:
         if function is not None and (program.index.holds(function, decode) or own in program.reach(function)):
             given = program.argument(call, "num_parallel_calls", 1)
             parallel.append(given is not None and program.value(given) not in (None, 1))
-    counts = [num_epochs(program, fit) for fit in program.facts.fits]
+    counts = [fit.num_epochs for fit in program.facts.fits]
     many = any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
     return bool(parallel) and all(parallel) and (bool(program.calls_to("EarlyStopping")) or not many)
 
@@ -158,7 +159,7 @@ def _folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
     """Data sets of libraries that read folders of pictures, unless a cache comes behind them, and for how many epochs."""
     for feed in keras_feeds(program) if not program.calls_to("cache", "snapshot") else ():
         reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
-        yield from ((call, num_epochs(program, feed.fit)) for call in reads[:1])
+        yield from ((call, feed.fit.num_epochs) for call in reads[:1])
     yield from _torch_folders(program)
     fits = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
     for call in program.nodes(ast.Call):
@@ -206,7 +207,7 @@ def _not_resized(program: Program) -> Iterator[Hit]:
     """A data set or `map` of the file that decodes at full size: worth keeping where many epochs are known to come."""
     cached = program.calls_to("cache", "snapshot")
     for feed in keras_feeds(program):
-        count = num_epochs(program, feed.fit)
+        count = feed.fit.num_epochs
         if not isinstance(count, int | float) or count < _MANY_EPOCHS:
             continue
         maps = [call for call in feed.made_of if program.method(call) == "map" and call.args and not cached]
