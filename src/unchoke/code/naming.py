@@ -161,7 +161,8 @@ class Naming:
             scope = self._index.scope(scope)
         variables = self._variables(name, None)
         if None not in imports:
-            return None if variables or name in self._defined else self._starred(name)
+            starred = (_STARS[module].get(name) for module in reversed(self._stars) if module in _STARS)
+            return None if variables or name in self._defined else next(filter(None, starred), None)
         before = [item for item in imports[None] if item[0] < self._index.number[node]]
         order, target = before[-1] if before and not in_function else imports[None][-1]
         aliases = {at for at, _ in imports[None]}
@@ -172,9 +173,6 @@ class Naming:
         """Where the name is given something else than an import in this scope, comprehensions left out."""
         other = (ast.comprehension, ast.Import, ast.ImportFrom, ast.ExceptHandler)
         return [item.order for item in self._bindings.within(name, scope) if not isinstance(item.node, other)]
-
-    def _starred(self, name: str) -> str | None:
-        return next((_STARS[module][name] for module in reversed(self._stars) if name in _STARS.get(module, {})), None)
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:

@@ -233,6 +233,15 @@ class Nodes:
         found = [call for method in methods for call in self._calls_by_method.get(method, ())]
         return found if len(methods) == 1 else sorted(found, key=self.index.number.__getitem__)
 
+    def calls_named(self, names: Iterable[str]) -> list[ast.Call]:
+        """All calls of these dotted names, in order."""
+        return self.in_order(call for name in names for call in self.calls_by_name.get(name, ()))
+
+    @cached_property
+    def calls_by_name(self) -> dict[str, list[ast.Call]]:
+        """All calls by their dotted name."""
+        return _grouped(self.nodes(ast.Call), self.name)
+
     def names(self, name: str) -> list[ast.Name]:
         """All places where this plain name stands, read or assigned, in order."""
         return self._names_by_id.get(name, [])

@@ -37,10 +37,11 @@ def sarif_log(result: LintResult, rules: Sequence[LoadedRule]) -> dict[str, Any]
     place_of = {loaded.rule.code: place for place, loaded in enumerate(rules)}
     driver = {"name": "unchoke", "semanticVersion": __version__, "rules": [_rule(loaded) for loaded in rules]}
     seen: Counter[str] = Counter()
+    notices = [_notification(problem) for problem in result.problems]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(result.problems)],
+        "invocations": [{"executionSuccessful": True, **({"toolExecutionNotifications": notices} if notices else {})}],
         "results": [_result(item, place_of, seen) for item in result.found],
     }
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
@@ -61,10 +62,11 @@ def _rule(loaded: LoadedRule) -> dict[str, Any]:
 
 def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> dict[str, Any]:
     finding = item.finding
+    fix = f"{finding.fix[:1].upper()}{finding.fix[1:]}"
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "level": _LEVELS[finding.severity],
-        "message": {"text": _message(finding)},
+        "message": {"text": f"{finding.message.rstrip('.')}. {fix}" if fix else finding.message},
         "locations": [_location(item)],
         "partialFingerprints": {"chokePoint/v1": _fingerprint(item, seen)},
         "properties": {
@@ -81,12 +83,6 @@ def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> 
     if item.hit.all_edits and not item.source.is_notebook:
         result["fixes"] = [_fix(item)]
     return result
-
-
-def _message(finding: Finding) -> str:
-    """What is found, and as a sentence of its own what to write instead."""
-    fix = f"{finding.fix[:1].upper()}{finding.fix[1:]}"
-    return f"{finding.message.rstrip('.')}. {fix}" if fix else finding.message
 
 
 def _location(item: LintFinding) -> dict[str, Any]:
@@ -134,11 +130,6 @@ def _fingerprint(item: LintFinding, seen: Counter[str]) -> str:
     known_by = "\0".join([item.finding.code, PurePath(item.finding.path or "").as_posix(), line])
     seen[known_by] += 1
     return sha256(f"{known_by}\0{seen[known_by]}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _invocation(problems: Sequence[FileProblem]) -> dict[str, Any]:
-    notices = [_notification(problem) for problem in problems]
-    return {"executionSuccessful": True, **({"toolExecutionNotifications": notices} if notices else {})}
 
 
 def _notification(problem: FileProblem) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNo
         ]
         return Choices(tuple(nodes), found.absent, found.unknown) if nodes else program.option(call, name)
 
-    dataset, batch, workers = _last(given("dataset", 0)), given("batch_size", 1), given("num_workers", 5)
+    dataset, batch, workers = given("dataset", 0).last, given("batch_size", 1), given("num_workers", 5)
     counts = _workers(program, workers)
     owner = program.assigned_class(dataset)
     targets = tuple(program.targets(call))
@@ -128,9 +128,9 @@ def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNo
         framework="torch",
         role=_role(program, call, targets, dataset),
         batch=one_of(program.values_of(batch, 1)),
-        batch_node=_last(batch),
+        batch_node=batch.last,
         workers=one_of(counts),
-        workers_node=_last(workers),
+        workers_node=workers.last,
         dataset=dataset,
         dataset_class=owner,
         decodes=dataset_decodes(program, dataset, owner),
@@ -139,10 +139,6 @@ def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNo
         shuffles=program.values_of(given("shuffle", 2), False) == (True,),
         all_workers=counts,
     )
-
-
-def _last(given: Choices) -> ast.expr | None:
-    return given.nodes[-1] if given.nodes else None
 
 
 def _workers(program: Values, given: Choices) -> tuple[Any, ...]:
@@ -215,11 +211,8 @@ def decode_calls(program: Values, function: ast.AST, names: frozenset[str] = DEC
     """The decoding calls of a function and of those it calls."""
     parts = [function, *program.in_order(program.reach(function))]
     calls = dict.fromkeys(program.calls_in(parts))
-    return [call for call in calls if program.name(call) in names or _is_turbo(program, call)]
-
-
-def _is_turbo(program: Values, call: ast.Call) -> bool:
-    return program.method(call) == "decode" and program.made_by(program.receiver(call)).endswith("TurboJPEG")
+    turbo = {call for call in program.calls_to("decode") if program.made_by(program.receiver(call)).endswith("TurboJPEG")}
+    return [call for call in calls if program.name(call) in names or call in turbo]
 
 
 def _source(

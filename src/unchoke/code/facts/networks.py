@@ -169,11 +169,9 @@ def _looped_module(program: Values, node: ast.expr) -> tuple[ast.expr, bool]:
 
 def _made_frozen(program: Values) -> Iterator[FrozenModule]:
     """`hub.KerasLayer(…, trainable=False)`."""
-    for call in program.nodes(ast.Call):
+    for call in program.calls_named(filter(is_network_made, program.calls_by_name)):
         keyword = program.keyword(call, "trainable")
-        if keyword is None or not is_network_made(program.name(call)):
-            continue
-        if program.value(keyword.value) is False and program.targets(call):
+        if keyword is not None and program.value(keyword.value) is False and program.targets(call):
             yield FrozenModule(program.targets(call)[0], keyword.value, "trainable")
 
 

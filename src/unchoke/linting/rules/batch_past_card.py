@@ -184,12 +184,11 @@ def _batches(program: Program) -> Iterator[tuple[int, ast.AST]]:
 
 def _networks(program: Program) -> Iterator[Network]:
     """Networks that are made in the file and that the table knows."""
-    for call in program.nodes(ast.Call):
-        if program.name(call).startswith(_MAKERS):
-            given = [program.value(item) for item in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3]))]
-            words = [program.method(call), *(item for item in given if isinstance(item, str))]
-            texts = [" ".join(words)] if "egmentation" in program.name(call) else words
-            yield from [known for text in texts if (known := _known(text)) is not None][:1]
+    for call in program.calls_named(name for name in program.calls_by_name if name.startswith(_MAKERS)):
+        given = [program.value(item) for item in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3]))]
+        words = [program.method(call), *(item for item in given if isinstance(item, str))]
+        texts = [" ".join(words)] if "egmentation" in program.name(call) else words
+        yield from [known for text in texts if (known := _known(text)) is not None][:1]
 
 
 def _known(text: str) -> Network | None:
@@ -234,13 +233,10 @@ class Card:
 
 def stated_card(program: Program) -> Card | None:
     """The card of the run; of several that are named, the largest."""
-    found = [card for text in _texts(program) if _WORTH.search(text) for card in _cards_in(text)]
+    texts = [text for _, text in program.prose]
+    texts += [node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str)]
+    found = [card for text in texts if _WORTH.search(text) for card in _cards_in(text)]
     return max(found, key=lambda card: card.gigabytes, default=None)
-
-
-def _texts(program: Program) -> Iterator[str]:
-    yield from (text for _, text in program.prose)
-    yield from (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
 
 
 def _cards_in(text: str) -> Iterator[Card]:

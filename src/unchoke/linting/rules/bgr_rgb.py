@@ -61,7 +61,8 @@ _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "i
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if any(program.name(call) in _READ_OR_WRITTEN for call in program.nodes(ast.Call)) and not _has_reversed_mean(program):
+    means = program.nodes(ast.List, ast.Tuple) if program.calls_named(_READ_OR_WRITTEN) else None
+    if means is not None and not any(_is_mean(program, node, _MEAN[::-1]) for node in means):  # reversed: the author knows
         colours = _Colours(program)
         yield from _used_as_rgb(program, colours)
         yield from _written_as_bgr(program, colours)
@@ -100,8 +101,8 @@ def _turned(program: Program, source: ast.Call) -> str:
 
 def _written_as_bgr(program: Program, colours: _Colours) -> Iterator[Hit]:
     """Pictures in red, green, blue; what may as well be grey only where no name about it says mask, label or grey."""
-    for call in program.nodes(ast.Call):
-        pixels = program.argument(call, "img", 1) if program.name(call) == "cv2.imwrite" else None
+    for call in program.calls_named(["cv2.imwrite"]):
+        pixels = program.argument(call, "img", 1)
         marks = colours.ask(pixels)
         kinds = {kind for kind, _ in marks}
         if pixels is None or _BGR in kinds or not kinds & {_RGB, _PERHAPS}:
@@ -176,16 +177,13 @@ class _Colours(Flow):
     def _reads_bgr(self, call: ast.Call, name: str, method: str) -> bool:
         program = self.program
         if name in ("cv2.imread", "cv2.imdecode"):
-            return self._is_colour(program.argument(call, "flags", 1))
+            flags = program.argument(call, "flags", 1)
+            parts = program.within(flags, ast.Name, ast.Attribute) if flags is not None else ()
+            return flags is None or program.value(flags) == 1 or any(program.method(part) in _COLOUR_FLAGS for part in parts)
         if method == "decode" and program.made_by(program.receiver(call)).endswith("TurboJPEG"):
             asked = program.argument(call, "pixel_format", 1)
             return asked is None or "BGR" in program.text(asked)
         return method in ("read", "retrieve") and program.made_by(program.receiver(call)) == "cv2.VideoCapture"
-
-    def _is_colour(self, flags: ast.expr | None) -> bool:
-        if flags is None or self.program.value(flags) == 1:
-            return True
-        return any(self.program.method(part) in _COLOUR_FLAGS for part in self.program.within(flags, ast.Name, ast.Attribute))
 
     def _converted(self, call: ast.Call) -> Marks:
         code = self.program.argument(call, "code", 1)
@@ -232,11 +230,8 @@ class _Colours(Flow):
         whole = method in _WHOLE and isinstance(call.func, ast.Attribute)
         if self.pretrained and (whole or program.facts.is_forward(call)):
             return f"the pretrained `{self.pretrained}`"
-        return (
-            "a network trained on red, green, blue"
-            if method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
-            else ""
-        )
+        trained = method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
+        return "a network trained on red, green, blue" if trained else ""
 
     @cached_property
     def pretrained(self) -> str:
@@ -286,11 +281,6 @@ def _is_mean(program: Program, node: ast.expr, mean: tuple[float, ...]) -> bool:
         return False
     scale = 255.0 if max(found) > 1 else 1.0
     return all(abs(given / scale - wanted) < _TOLERANCE for given, wanted in zip(found, mean, strict=True))
-
-
-def _has_reversed_mean(program: Program) -> bool:
-    """ImageNet's mean in blue, green, red: the author knows."""
-    return any(_is_mean(program, node, _MEAN[::-1]) for node in program.nodes(ast.List, ast.Tuple))
 
 
 def _takes_off_mean(program: Program, node: ast.BinOp) -> bool:

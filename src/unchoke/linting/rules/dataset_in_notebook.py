@@ -69,11 +69,9 @@ def _torch(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
 def _keras(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
     """A Sequence given to `fit(…, use_multiprocessing=True)`, or made with that option."""
     for call in program.nodes(ast.Call):
-        if program.value(program.argument(call, "use_multiprocessing")) is not True:
+        if not call.keywords or program.value(program.argument(call, "use_multiprocessing")) is not True:
             continue
-        owners = [program.assigned_class(call)]
+        owners = [program.enclosing_class(call) if program.method(call) == "__init__" else program.assigned_class(call)]
         if program.method(call) in _FITS:
             owners = [program.assigned_class(item) for item in arguments(call)]
-        elif program.method(call) == "__init__":
-            owners = [program.enclosing_class(call)]
         yield from ((owner, "use_multiprocessing=True") for owner in owners if owner in program.facts.datasets and owner)

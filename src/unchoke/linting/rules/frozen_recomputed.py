@@ -44,6 +44,7 @@ RULE = Rule(
 _CHANGING = re.compile(
     r"teacher|ema|target|momentum|generator|discriminator|critic|gan|adversar|vgg_loss|perceptual|lpips", re.IGNORECASE
 )
+_JUDGING = re.compile(r"loss|percep|lpips|style", re.IGNORECASE)  # what another network makes
 _AUGMENTING = re.compile(
     r"aug(?:ment\w*|s|_\w+|mix)?$|^aug|mixup|cutmix|cutout|jitter|random_\w+|rand_?aug\w*|create_transform|RandomState",
     re.IGNORECASE,
@@ -60,7 +61,8 @@ def check(program: Program) -> Iterator[Hit]:
     if program.facts.augments or _may_augment(program) or program.could_be_elsewhere(_UNREAD):
         return
     for freeze in freezes(program):
-        if _CHANGING.search(freeze.name) or _is_in_a_loss(program, freeze):
+        owner = program.enclosing_class(freeze.node)
+        if _CHANGING.search(freeze.name) or (owner is not None and _JUDGING.search(owner.name)):
             continue
         if freeze.by == "no_grad" and (not is_off(program, freeze.node) or freeze.key in _trained(program)):
             continue  # on in training, or in an optimizer's hands under its own name
@@ -95,12 +97,6 @@ def _may_augment(program: Program) -> bool:
         if _AUGMENTING.search(program.method(call)) or "peft" in name or (draws and program.facts.in_training(call) is not None):
             return True
     return any(_AUGMENTING.search(name) for name in program.functions)
-
-
-def _is_in_a_loss(program: Program, freeze: Freeze) -> bool:
-    """A network that only judges what another one makes."""
-    owner = program.enclosing_class(freeze.node)
-    return owner is not None and bool(re.search(r"loss|percep|lpips|style", owner.name, re.IGNORECASE))
 
 
 def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:

@@ -141,7 +141,8 @@ def _base(node: ast.expr | None) -> ast.expr | None:
 def _is_made_before(program: Program, run: EpochRun, base: ast.expr) -> bool:
     """Is it a list or dict from outside the loop, also one that callers hand over, so that it grows from epoch to epoch?"""
     given = (*program.assigned(program.written(base), base), *program.choices(base).nodes)
-    made = [value for value in given if _is_container(program, value)]
+    written = ast.List | ast.Dict | ast.ListComp | ast.DictComp
+    made = [value for value in given if isinstance(value, written) or program.name(value) in _CONTAINERS]
     again = any(_is_in(program, run, value) and program.is_before(value, base) for value in made)
     return not again and any(not _is_in(program, run, value) for value in made)
 
@@ -150,10 +151,6 @@ def _is_in(program: Program, run: EpochRun, node: ast.AST) -> bool:
     function = program.enclosing_function(node)
     called = function in run.functions and function is not None and function.name != "__init__"
     return called or program.in_body(run.node, program.index.number[node])
-
-
-def _is_container(program: Program, node: ast.expr) -> bool:
-    return isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp) or program.name(node) in _CONTAINERS
 
 
 def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:

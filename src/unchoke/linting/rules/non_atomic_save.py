@@ -133,15 +133,12 @@ def _only_once(program: Program, region: Region, call: ast.Call) -> bool:
             return True
         if isinstance(above, ast.If):
             block = above.body if program.index.holds_any(above.body, call) else above.orelse
-            if (block and isinstance(block[-1], ast.Break | ast.Raise)) or (block is above.body and _is_last(above.test)):
+            equal = block is above.body and isinstance(above.test, ast.Compare) and isinstance(above.test.ops[0], ast.Eq)
+            text = program.text(above.test).partition("==")[0].lower() if equal else ""
+            last = "epoch" in text and "%" not in text  # `epoch == EPOCHS - 1`, without a remainder
+            if last or (block and isinstance(block[-1], ast.Break | ast.Raise)):
                 return True
     return False
-
-
-def _is_last(test: ast.expr) -> bool:
-    """`epoch == EPOCHS - 1`, without a remainder."""
-    text = ast.unparse(test.left).lower() if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) else ""
-    return "epoch" in text and "%" not in text
 
 
 def _is_fixed(program: Program, region: Region, node: ast.AST, depth: int) -> bool:

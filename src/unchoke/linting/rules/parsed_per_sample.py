@@ -17,7 +17,6 @@ Holds on every device and for every version.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.origins import is_of_sample
@@ -44,9 +43,7 @@ _FILES = ("filepath_or_buffer", "io", "path_or_buf", "path", "fp", "source", "fn
 
 
 def check(program: Program) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        if program.name(call) not in TABLE_PARSERS | _MORE:
-            continue
+    for call in program.calls_named(TABLE_PARSERS | _MORE):
         source = next(filter(None, (*call.args[:1], *(program.argument(call, name) for name in _FILES))), None)
         if source is None or is_of_sample(program, source) or not is_done_anew(program, call, by_sample=False):
             continue

@@ -50,8 +50,8 @@ _FEWEST = 8
 
 
 def check(program: Program) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        if program.name(call) in _CONTAINERS and call.args and _is_for_reading(program, call):
+    for call in program.calls_named(_CONTAINERS):
+        if call.args and _is_for_reading(program, call):
             name, path = program.text(call.func), program.text(call.args[0])
             said, fix = _again(program, call, path)
             if said:

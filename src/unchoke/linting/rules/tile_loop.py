@@ -25,12 +25,12 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.loops import unwrapped
-from unchoke.code.facts.origins import comprehensions_round, root, sources
+from unchoke.code.facts.origins import root, sources
 from unchoke.code.facts.sizing import is_resizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode, arguments, is_none, names_in, parameters
 from unchoke.code.program import Program
-from unchoke.linting.questions import Round, calls_run_by, num_items, whole_round, words_in
+from unchoke.linting.questions import Round, calls_run_by, num_items, rounds_of, whole_round, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -107,21 +107,23 @@ def _is_learner(program: Program, call: ast.Call) -> bool:
 
 def _looped_learner(program: Program, call: ast.Call) -> Round | None:
     used = names_in(*arguments(call))
-    rounds = (loop for loop in _rounds(program, call) if used & names_in(loop.target))
+    rounds = (loop for loop in rounds_of(program, call) if used & names_in(loop.target))
     many = (loop for loop in rounds if not _has_short_slice(program, loop.iter))
     return next((loop for loop in many if not _is_looked_at(program, loop)), None)
 
 
 def _looped(program: Program, call: ast.Call) -> Round | None:
     """The loop over tiles round a forward call on one of them."""
-    rounds = _rounds(program, call)
+    rounds = rounds_of(program, call)
     parts = _inputs(program, arguments(call)[:2])
     every = names_in(*(loop.target for loop in rounds))
     for loop in rounds:
         names = names_in(loop.target)
         if not names & _names(parts) or _is_left_alone(program, loop, call):
             continue
-        if any(_is_of_own_size(part, every) for part in parts) and not _is_resized(program, parts):
+        calls = [part for part in parts if isinstance(part, ast.Call)]
+        resized = any(is_resizing(program, item) or _resizes_all(program, item) for item in calls)
+        if not resized and any(_is_of_own_size(part, every) for part in parts):
             return None
         if _is_carried(program, loop, parts) or any(_is_step_of_batch(part, names) for part in parts):
             return None
@@ -131,11 +133,6 @@ def _looped(program: Program, call: ast.Call) -> Round | None:
         if _is_alone(program, parts) and _is_of_one_size(program, loop, parts) and not _is_looked_at(program, loop):
             return loop
     return None
-
-
-def _rounds(program: Program, node: ast.AST) -> list[Round]:
-    loops = (loop for loop in program.loops_around(node) if not isinstance(loop, ast.While))
-    return [*comprehensions_round(program, node), *loops]
 
 
 def _inputs(program: Program, given: list[ast.expr]) -> list[ast.AST]:
@@ -175,10 +172,6 @@ def _is_of_own_size(node: ast.AST, names: set[str]) -> bool:
     """`x[i, :length]`, `image[y1:y2, x1:x2]` with bounds that the loop hands out: each piece has its own size."""
     parts = (part for part in ast.walk(node.slice) if isinstance(part, ast.Slice)) if isinstance(node, ast.Subscript) else ()
     return any(isinstance(part.upper, ast.Name) and part.upper.id in names for part in parts)
-
-
-def _is_resized(program: Program, parts: list[ast.AST]) -> bool:
-    return any(is_resizing(program, part) or _resizes_all(program, part) for part in parts if isinstance(part, ast.Call))
 
 
 def _is_over_array(program: Program, loop: Round) -> bool:
@@ -316,7 +309,7 @@ def _gathers(program: Program, node: ast.AST) -> bool:
 def _looped_helper(program: Program, call: ast.Call) -> Round | None:
     """A loop over tiles that hands each to a function of this file, which runs the network on it alone."""
     function = program.function_of(call)
-    rounds = _rounds(program, call) if function is not None else []
+    rounds = rounds_of(program, call) if function is not None else []
     if function is None or not rounds or function.name in ("forward", "__init__", "__call__"):
         return None
     loop, parts = rounds[0], _inputs(program, arguments(call))
@@ -328,7 +321,7 @@ def _looped_helper(program: Program, call: ast.Call) -> Round | None:
 def _runs_alone(program: Program, function: FunctionNode) -> bool:
     """A forward call in this function, in no loop of its own, on its parameter as a batch of one."""
     for call in program.within(function, ast.Call):
-        if program.facts.is_forward(call) and not _rounds(program, call) and program.enclosing_function(call) is function:
+        if program.facts.is_forward(call) and not rounds_of(program, call) and program.enclosing_function(call) is function:
             parts = _inputs(program, call.args[:2])
             if set(parameters(function)) & _names(parts) and _is_alone(program, parts):
                 return True
