@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from unchoke.code.magics import split_lines
 from unchoke.code.source import CodePlace, SourceFile
 from unchoke.core.units import format_count, format_seconds
-from unchoke.linting.fixing import FileRepair, line_diff
+from unchoke.linting.fixing import line_diff
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_session import LintSession
 from unchoke.linting.rule import Rule

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from unchoke import __version__
 from unchoke.code.source import CodePlace
-from unchoke.core.findings import Finding
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_text import source_line
 from unchoke.linting.rule import SEVERITIES, Edit
