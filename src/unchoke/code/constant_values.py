@@ -35,14 +35,9 @@ _LARGEST = 10**12
 _DEEPEST = 40
 _MOST = 12  # values told apart
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
 _PLAIN_CALLS: dict[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max, "abs": abs}
 
 

@@ -165,7 +165,12 @@ def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | 
     found, problems = lint_source(source, rules)
     applied: list[LintFinding] = []
     for _ in range(_MOST_ROUNDS):
-        fixed = _fixed(source, data, found)
+        if source.encoding.startswith(_NOT_REWRITTEN):
+            break
+        try:
+            fixed = fix_source(source, data, found)
+        except UnicodeError:  # a notebook in another encoding than UTF-8: left as it is
+            break
         if fixed is None or fixed.data == data:
             break
         applied += fixed.applied
@@ -176,15 +181,6 @@ def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | 
         return None
     diff = diff_of(before, {cell.number: cell.text for cell in source.cells})
     return FileRepair(path, data, diff, applied, found, problems)
-
-
-def _fixed(source: SourceFile, data: bytes, found: Sequence[LintFinding]) -> FileFix | None:
-    if source.encoding.startswith(_NOT_REWRITTEN):
-        return None
-    try:
-        return fix_source(source, data, found)
-    except UnicodeError:  # a notebook in another encoding than UTF-8: left as it is
-        return None
 
 
 def put_in_place(repaired: FileFix) -> None:

@@ -50,20 +50,13 @@ class Loop:
 def training_loops(program: Values) -> list[Loop]:
     """Every training loop once, in file order."""
     found: dict[ast.AST, Loop] = {}
-    for mark, kind in _marks(program):
-        for loop in _loops_of(program, mark, kind):
+    for call in program.calls_to("backward", "step", "GradientTape", "apply_gradients", "train_on_batch"):
+        kind = step_kind(program, call)
+        for loop in _loops_of(program, call, kind) if kind is not None else ():
             found.setdefault(loop.node, loop)
     for loop in _step_methods(program):
         found.setdefault(loop.node, loop)
     return sorted(found.values(), key=lambda loop: program.index.number[loop.node])
-
-
-def _marks(program: Values) -> Iterator[tuple[ast.AST, Kind]]:
-    """The calls that are a step of training."""
-    for call in program.calls_to("backward", "step", "GradientTape", "apply_gradients", "train_on_batch"):
-        kind = step_kind(program, call)
-        if kind is not None:
-            yield call, kind
 
 
 def step_kind(program: Values, call: ast.Call) -> Kind | None:
@@ -116,13 +109,9 @@ def _loops_of(program: Values, mark: ast.AST, kind: Kind, depth: int = 0) -> Ite
     callers = program.callers(function)
     for call in callers:
         yield from _loops_of(program, call, kind, depth + 1)
-    if not callers and _is_handed_over(program, function):
+    handed = any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
+    if handed and not callers:  # to an engine, which calls it for each batch
         yield Loop(function, kind)
-
-
-def _is_handed_over(program: Values, function: FunctionNode) -> bool:
-    """Is the function given to something that calls it for each batch, such as an engine?"""
-    return any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
 
 
 def _batch_loop(program: Values, around: list[LoopNode]) -> LoopNode:

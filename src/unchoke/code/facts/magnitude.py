@@ -20,13 +20,9 @@ _LARGE = re.compile(
     r"ResNet(?:50|101|152)|DenseNet|EfficientNet|InceptionV3|InceptionResNet|Xception|VGG(?:16|19)|NASNet|ConvNeXt",
 )
 _MAKERS = (
-    "torchvision.models.",
-    "timm.create_model",
-    "segmentation_models_pytorch.",
-    "tf.keras.applications.",
-    "transformers.",
+    "torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "tf.keras.applications.", "transformers.",
     "segmentation_models.",
-)
+)  # fmt: skip
 _HOSTED = ("/content/", "/kaggle/", "../input/")
 
 

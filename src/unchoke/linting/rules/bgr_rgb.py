@@ -125,7 +125,8 @@ def _uses(program: Program, colours: _Colours) -> Iterator[tuple[Marks, str]]:
         if use:
             yield colours.given(call), use
     for node in program.nodes(ast.BinOp):
-        if _takes_off_mean(program, node):
+        given = (program.latest(node.right) or node.right) if isinstance(node.op, ast.Sub) else None
+        if given is not None and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr)):
             yield colours.ask(node.left), "ImageNet's mean and deviation"
     if colours.pretrained:
         for record in program.facts.per_sample:
@@ -281,9 +282,3 @@ def _is_mean(program: Program, node: ast.expr, mean: tuple[float, ...]) -> bool:
         return False
     scale = 255.0 if max(found) > 1 else 1.0
     return all(abs(given / scale - wanted) < _TOLERANCE for given, wanted in zip(found, mean, strict=True))
-
-
-def _takes_off_mean(program: Program, node: ast.BinOp) -> bool:
-    """`image - MEAN`, of numbers or of an array made of them."""
-    given = (program.latest(node.right) or node.right) if isinstance(node.op, ast.Sub) else None
-    return given is not None and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr))

@@ -11,8 +11,6 @@ costs the pages that are touched.
 
 **When this is fine.** Statistics or labels read once in `__init__`; an archive for keeping or sending; a disk or network so slow
 that fewer bytes win (measure it). `np.savez` does not compress, but cannot be mapped either.
-
-Holds on every device and for every version of NumPy.
 """
 
 from __future__ import annotations

@@ -26,9 +26,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from unchoke.code.facts.devices import torch_name
+from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.origins import root, sources
@@ -71,17 +72,6 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_HOOKS = frozenset({"object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 
 
-@dataclass(frozen=True)
-class EvaluationSpan:
-    """Evaluation code: a function, or what follows `model.eval()`, by the numbers of its nodes."""
-
-    key: ast.AST
-    function: FunctionNode | None
-    model: str
-    first: int
-    last: int
-
-
 def check(program: Program) -> Iterator[Hit]:
     if not any(module.partition(".")[0] in _ON_TORCH for module in program.modules):
         return
@@ -90,12 +80,12 @@ def check(program: Program) -> Iterator[Hit]:
         if not _runs_network(program, call) or program.facts.no_grad(call) or program.facts.in_training(call) is not None:
             continue
         found = _evaluation_of(program, call)
-        if found is not None and found.key not in done and not _needs_gradients(program, found):
-            done.add(found.key)
+        if found is not None and found.node not in done and not _needs_gradients(program, found):
+            done.add(found.node)
             yield _hit(program, call, found)
 
 
-def _evaluation_of(program: Program, call: ast.Call) -> EvaluationSpan | None:
+def _evaluation_of(program: Program, call: ast.Call) -> EvaluationCode | None:
     """The evaluation that this call is part of, if the rule is about it: the function whose name says so, else after `eval()`."""
     if inherits(program, program.enclosing_class(call), "LightningModule"):
         return None
@@ -104,22 +94,22 @@ def _evaluation_of(program: Program, call: ast.Call) -> EvaluationSpan | None:
         found = program.facts.evaluation_of(function)
         if found is not None:
             asked = not _is_unit_test(program, function) and not _is_called_by_others(program, function)
-            return EvaluationSpan(function, function, "", found.first, found.last) if asked else None
+            return replace(found, scope=function) if asked else None
         function = program.enclosing_function(function)
     return _in_mode(program, call) or _after_chain(program, call)
 
 
-def _in_mode(program: Program, call: ast.Call) -> EvaluationSpan | None:
+def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
     """After `model.eval()`; the whole function round it where nothing trains in that."""
     found, function = program.facts.in_mode(call), program.enclosing_function(call)
     if found is None or not _is_model(program, call, found.model):
         return None
     if function is not None and any(step_kind(program, item) for item in program.within(function, ast.Call)):
         function = None
-    return EvaluationSpan(function or found.node, function, found.model, found.first, found.last)
+    return replace(found, node=function or found.node, scope=function)
 
 
-def _after_chain(program: Program, call: ast.Call) -> EvaluationSpan | None:
+def _after_chain(program: Program, call: ast.Call) -> EvaluationCode | None:
     """After `model = build().eval()` or `model.to(device).eval()` in the same scope, if the name is given nothing else since."""
     scope, number = program.enclosing_scope(call), program.index.number
     for other in program.calls_to("eval"):
@@ -132,7 +122,7 @@ def _after_chain(program: Program, call: ast.Call) -> EvaluationSpan | None:
         if _is_model(program, call, model) and not any(number[other] < order < number[call] for order in later):
             last = program.index.stop(scope) if scope is not None else len(program.index.all)
             function = scope if isinstance(scope, FunctionNode) else None
-            return EvaluationSpan(function or other, function, model, number[other], last)
+            return EvaluationCode(function or other, "mode", False, number[other], last, model, function)
     return None
 
 
@@ -198,21 +188,21 @@ def _is_engine(program: Program, call: ast.Call) -> bool:
     return any(_ENGINES.search(text) for text in (name, program.made_by(call.func), *texts))
 
 
-def _needs_gradients(program: Program, found: EvaluationSpan) -> bool:
+def _needs_gradients(program: Program, found: EvaluationCode) -> bool:
     """Does the evaluation ask for gradients of its own?"""
     numbers = program.index.number
-    parts = (found.function, *program.reach(found.function)) if found.function is not None else ()
+    parts = (found.scope, *program.reach(found.scope)) if found.scope is not None else ()
     nodes = [node for part in parts for node in program.within(part, ast.Attribute, ast.Name)]
-    if found.function is None:
+    if found.scope is None:
         nodes = [node for node in program.nodes(ast.Attribute, ast.Name) if found.first <= numbers[node] <= found.last]
     asked = (node.attr for node in nodes if isinstance(node, ast.Attribute))
     shown = any("gradcam" in node.id.lower() for node in nodes if isinstance(node, ast.Name))
     return shown or any(name in _ASKS or _EXPLAINS.search(name) for name in asked)
 
 
-def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
-    function = found.function
-    torch = torch_name(program, found.key)
+def _hit(program: Program, call: ast.Call, found: EvaluationCode) -> Hit:
+    function = found.scope if isinstance(found.scope, FunctionNode) else None
+    torch = torch_name(program, found.node)
     text = shortened(program, call, keep_end=False)
     if function is not None:
         where, instead = f"in `{function.name}`", f"`@{torch or 'torch'}.no_grad()` over `{function.name}`"

@@ -16,8 +16,6 @@ or cut all tiles once, in a preparation step: `unchoke tile` reads each scene on
 
 **When this is fine.** Random crops for augmentation and the centre crop behind a resize. A scene that is kept and cut many times.
 All tiles cut from one decode. Plain decode and resize is `repeated-decode`.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ each sample in each epoch, to take one row of it: the work grows with the square
 **When this is fine.** A small file that belongs to this one sample (`f"{name}.json"`, an XML of its boxes) is part of the sample.
 A generator that parses before its loop does so once an epoch. A table that is kept (`if self.table is None`) is parsed once for
 each worker.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ random out of the full image (`RandomResizedCrop`), which need it; there a copy 
 data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer
 than 20 or an unknown number they are nits; so is a `map` of tf.data with `num_parallel_calls`, which decodes beside the step, for
 fewer than 50 epochs (or any number with `EarlyStopping`) and a plain resize.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ RULE = Rule(
 _MIN_EPOCHS = 5
 _MANY_EPOCHS = 20
 _SURELY_MANY = 50
-_DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")
+_DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")  # read many pixels for each they write
 _FASTAI_SETS = frozenset({"ImageDataBunch", "ImageDataLoaders", "SegmentationDataLoaders", "ImageClassifierData"})
 FOLDER_READERS = DIRECTORY_SETS | FLOWS - {"flow"}
 _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "prediction", "submission", "sub", "unseen", "query"})
@@ -88,6 +86,8 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
     asked = [call for call in program.within(record.function, ast.Call) if helper in program.reach(call)]
     here = not asked or program.place(decode).cell == program.place(record.function).cell
     size = f" to {resize.size_px} px" if resize.size_px else ""
+    method = program.text(program.argument(resize.call, "method", 2) or ast.Constant("")).lower()
+    dear = any(word in method for word in _DEAR_METHODS) or program.value(program.argument(resize.call, "antialias")) is True
     at = program.facts.in_per_sample(decode)
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
     if at is not None and at.kind == "map":
@@ -97,7 +97,7 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
-        kind="nit" if _is_hidden(program, decode) and not _is_dear(program, resize.call) else None,
+        kind="nit" if _is_hidden(program, decode) and not dear else None,
     )
 
 
@@ -113,12 +113,6 @@ def _is_hidden(program: Program, decode: ast.Call) -> bool:
     counts = [fit.num_epochs for fit in program.facts.fits]
     many = any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
     return bool(parallel) and all(parallel) and (bool(program.calls_to("EarlyStopping")) or not many)
-
-
-def _is_dear(program: Program, resize: ast.Call) -> bool:
-    """Reads many pixels for each it writes: `antialias=True`, areas, cubic."""
-    method = program.text(program.argument(resize, "method", 2) or ast.Constant("")).lower()
-    return program.value(program.argument(resize, "antialias")) is True or any(word in method for word in _DEAR_METHODS)
 
 
 def _overlapping(program: Program) -> Iterator[Hit]:

@@ -46,7 +46,10 @@ def check(program: Program) -> Iterator[Hit]:
     for loader in torch_loaders(program):
         maker = loader.maker or loader.call
         given = [word.arg for word in maker.keywords]
-        loop = next((item for item in _rounds_of(program, loader.call) if item in rounds), None)
+        function = program.enclosing_function(loader.call)
+        uses = [use for use in program.callers(function) if not program.facts.is_conditional(use)] if function is not None else []
+        around = (item for call in (loader.call, *uses) for item in program.loops_around(call))
+        loop = next((item for item in around if item in rounds), None)
         if maker in said:
             continue
         if loop is not None and not _hangs_on(program, loader, loop):
@@ -71,13 +74,6 @@ def check(program: Program) -> Iterator[Hit]:
                 {"num_workers": program.text(loader.workers_node) if loader.workers_node is not None else ""},
                 "add `persistent_workers=True`",
             )
-
-
-def _rounds_of(program: Program, call: ast.Call) -> list[LoopNode]:
-    """The loops round this call, and round the calls of the function that it is in."""
-    function = program.enclosing_function(call)
-    uses = [use for use in program.callers(function) if not program.facts.is_conditional(use)] if function is not None else []
-    return [loop for item in (call, *uses) for loop in program.loops_around(item)]
 
 
 def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
