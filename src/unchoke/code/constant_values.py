@@ -118,8 +118,6 @@ class Values(CallGraph):
             return self.values_of(found)
         return _joined(*(self._made_attribute(made, key) for made in self.choices(holder).nodes)) or _NOTHING
 
-    # Names and attributes
-
     def _of_name(self, node: ast.Name | ast.Attribute) -> Possible:
         bound = self.reaching(node)
         found = _joined(*(self._of_binding(item, node) for item in bound))

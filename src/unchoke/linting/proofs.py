@@ -17,9 +17,6 @@ _STILL_TENSORS = frozenset({"mean", "sum", "cpu", "float", "max", "min", "sqrt",
 _OF_TENSORS = frozenset({"sum", "max", "min", "torch.stack", "torch.tensor", "torch.cat"})
 
 
-# A graph let go
-
-
 def shows_no_graph(program: Program, name: str, at: ast.AST, followed: frozenset[str] = frozenset()) -> bool:
     """Does every use of this variable end in a plain number, so that nobody could tell whether it has a graph?"""
     scope = program.enclosing_scope(at)
@@ -61,9 +58,6 @@ def _called_to_number(program: Program, call: ast.Call, below: ast.AST) -> bool 
         return True if method in ("item", "detach") else (None if method in _STILL_TENSORS else False)
     name = program.name(call)
     return True if name in ("float", "int", "len") else (None if name in _OF_TENSORS else False)
-
-
-# A checkpoint of one's own
 
 
 def is_own_state_dict(program: Program, load: ast.Call) -> bool:

@@ -80,7 +80,11 @@ def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> 
     if finding.code in place_of:
         result["ruleIndex"] = place_of[finding.code]
     if item.hit.all_edits and not item.source.is_notebook:
-        result["fixes"] = [_fix(item)]
+        change = {
+            "artifactLocation": {"uri": _uri(finding.path or "")},
+            "replacements": list(map(_replacement, item.hit.all_edits)),
+        }
+        result["fixes"] = [{"description": {"text": finding.fix or item.rule.title}, "artifactChanges": [change]}]
     return result
 
 
@@ -109,12 +113,6 @@ def _region(place: CodePlace) -> dict[str, Any]:
     if (end_line, place.end_column) > (place.line, place.column):
         region |= {"endLine": end_line, "endColumn": place.end_column + 1}
     return region
-
-
-def _fix(item: LintFinding) -> dict[str, Any]:
-    replacements = [_replacement(edit) for edit in item.hit.all_edits]
-    change = {"artifactLocation": {"uri": _uri(item.finding.path or "")}, "replacements": replacements}
-    return {"description": {"text": item.finding.fix or item.rule.title}, "artifactChanges": [change]}
 
 
 def _replacement(edit: Edit) -> dict[str, Any]:

@@ -189,8 +189,10 @@ def _names_device(program: Program, target: ast.expr) -> bool:
 
 def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else program.method(call)
-    if method == CUDA and isinstance(call.func, ast.Attribute) and not _is_override(program, call, call.func):
-        yield CUDA, call
+    function = program.enclosing_function(call)
+    offered = function is not None and function.name in (CUDA, "to", "apply", "_apply")  # `def cuda(self): … super().cuda()`
+    if method == CUDA and isinstance(call.func, ast.Attribute) and not offered and program.name(call.func.value) != "super":
+        yield from () if program.name(call).startswith("torch.") else ((CUDA, call),)
     if program.name(call).startswith("torch.cuda.") and method in _NEEDS_CUDA:
         yield CUDA, call
     if method in _TAKERS and call.args:
@@ -201,22 +203,11 @@ def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
         elif keyword.arg == "map_location":
             yield from ((word, node) for word, node in _words(keyword.value) if word == CUDA)
         elif keyword.arg in ("accelerator", "gpus") and method in ("Trainer", "Fabric"):
-            yield from _by_accelerator(program, keyword)
-
-
-def _is_override(program: Program, call: ast.Call, func: ast.Attribute) -> bool:
-    """`def cuda(self): return super().cuda()` offers it and does not ask for it; nor is `torch.cuda` a call."""
-    function = program.enclosing_function(call)
-    offered = function is not None and function.name in (CUDA, "to", "apply", "_apply")
-    return offered or program.name(func.value) == "super" or program.name(call).startswith("torch.")
-
-
-def _by_accelerator(program: Program, keyword: ast.keyword) -> Iterator[tuple[str, ast.AST]]:
-    given = program.value(keyword.value)
-    if keyword.arg == "gpus" and isinstance(given, int) and given:
-        yield CUDA, keyword.value
-    elif isinstance(given, str) and given in _ACCELERATORS:
-        yield _ACCELERATORS[given], keyword.value
+            given = program.value(keyword.value)
+            if keyword.arg == "gpus" and isinstance(given, int) and given:
+                yield CUDA, keyword.value
+            elif isinstance(given, str) and given in _ACCELERATORS:
+                yield _ACCELERATORS[given], keyword.value
 
 
 def _words(node: ast.expr | None) -> Iterator[tuple[str, ast.AST]]:

@@ -155,9 +155,6 @@ def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does
     return False if name.startswith(known_makers) or _HARMLESS.search(kind) else None
 
 
-# What Keras is fed with
-
-
 @dataclass(frozen=True, eq=False)
 class Feed:
     """`given` is what the fit trains on, `made_of` the calls that it comes from, the nearest first."""

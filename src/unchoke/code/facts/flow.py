@@ -81,8 +81,6 @@ class Flow(Question[Marks]):
     deepest = 60
     asks_conditions = False  # does what a condition carries go on to what is given under it?
 
-    # What a subclass says
-
     def judged(self, _call: ast.Call, /) -> Marks | None:
         """What a call gives back; None leaves it to what is known of it."""
         return None
@@ -97,8 +95,6 @@ class Flow(Question[Marks]):
     def condition(self, _tests: Iterable[ast.expr], /) -> Marks:
         """The marks of tests that go on to what hangs on them."""
         return NONE
-
-    # Of calls
 
     def receiver(self, call: ast.Call) -> Marks:
         """The marks of what a method is called on."""
@@ -117,8 +113,6 @@ class Flow(Question[Marks]):
 
     def join(self, answers: Iterable[Marks]) -> Marks:
         return NONE.union(*answers)
-
-    # Names
 
     def named(self, node: ast.Name | ast.Attribute) -> Marks:
         found = self._in_force(node)
@@ -169,8 +163,6 @@ class Flow(Question[Marks]):
     def round(self, over: ast.expr, _target: ast.expr, _name: str) -> Marks:
         return self.ask(over)
 
-    # Expressions
-
     def _answer(self, node: ast.AST) -> Marks:
         if isinstance(node, ast.Subscript):
             return self.subscript(node)
@@ -215,9 +207,6 @@ def _asks_if_there(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp):
         return isinstance(test.op, ast.Not)
     return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is)
-
-
-# Where what is opened goes
 
 
 @remembered

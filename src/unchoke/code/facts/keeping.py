@@ -117,9 +117,6 @@ def is_remembered(program: Program, function: FunctionNode) -> bool:
     return False
 
 
-# tf.data
-
-
 def is_cached_dataset(program: Program, function: ast.AST) -> bool:
     """Is every tf.data pipeline that runs this function cached behind it?"""
     calls = program.calls_to("map", "interleave", "flat_map", "from_generator")

@@ -278,18 +278,15 @@ def _sequences(program: Values) -> Iterator[BatchSource]:
 def role_by_use(program: Values, names: Iterable[str], training: list[Loop], is_evaluated: Callable[[ast.AST], bool]) -> Role:
     """The role of a loader kept in variables of these names."""
     for name in names:
-        if any(isinstance(loop.node, ast.For) and _is_over(program, loop.node, name) for loop in training):
+        over = [loop.node.iter for loop in training if isinstance(loop.node, ast.For)]
+        over += [unwrapped(program, node) for node in over]
+        if any(program.written(part) == name for node in over for part in program.within(node, ast.Name, ast.Attribute)):
             return "train"
         for part in program.names(name):
             role = _told_by(program, part, is_evaluated) if isinstance(part.ctx, ast.Load) else "unknown"
             if role != "unknown":
                 return role
     return "unknown"
-
-
-def _is_over(program: Values, loop: ast.For, name: str) -> bool:
-    looped = (loop.iter, unwrapped(program, loop.iter))
-    return any(program.written(part) == name for node in looped for part in program.within(node, ast.Name, ast.Attribute))
 
 
 def _told_by(program: Values, part: ast.Name, is_evaluated: Callable[[ast.AST], bool]) -> Role:

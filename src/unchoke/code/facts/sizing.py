@@ -56,7 +56,8 @@ def sizing(program: Program, record: SampleFunction) -> Sizing:
         fixed = [Resize(call, size_of(program, call), expression) for call in calls if _is_resize(program, call)]
         found.by_random_crop |= any(_is_sized_alone(program, call) for call in calls if program.method(call) in RANDOM_SIZERS)
         found.resizes += fixed
-        found.resizes += [item for call in calls for item in _of_own_class(program, call)]
+        own = [program.callable_of(call) for call in calls if program.method(call) in program.classes]  # transforms of the file
+        found.resizes += [item for function in own if function is not None for item in _in_code(program, function)]
     return found
 
 
@@ -120,12 +121,6 @@ def _is_sized_alone(program: Program, call: ast.Call) -> bool:
     steps = program.parent(call)
     inner = program.within(steps, ast.Call) if isinstance(steps, ast.List | ast.Tuple) else iter(())
     return not any(_is_resize(program, other) for other in inner)
-
-
-def _of_own_class(program: Program, call: ast.Call) -> Iterator[Resize]:
-    """Resizes in the `__call__` of a transform class of this file."""
-    function = program.callable_of(call) if program.method(call) in program.classes else None
-    yield from _in_code(program, function) if function is not None else ()
 
 
 def _pipelines(program: Program, functions: list[AnyFunction]) -> Iterator[ast.expr]:

@@ -136,8 +136,6 @@ def _uses(program: Program, colours: _Colours) -> Iterator[tuple[Marks, str]]:
 class _Colours(Flow):
     """Where channel order comes from and where it changes."""
 
-    # Marks
-
     def judged(self, call: ast.Call, /) -> Marks | None:
         name, method = self.program.name(call), self.program.method(call)
         if self._reads_bgr(call, name, method):
@@ -208,8 +206,6 @@ class _Colours(Flow):
         parts = self.program.within(piece, ast.Lambda, ast.Name, ast.Attribute, ast.Call)
         functions = [function for part in parts if (function := self.program.callable_of(part)) is not None]
         return any(re.search(r"cvtColor|::-1\]|\[2, 1, 0\]|flip\(", self.program.text(function)) for function in functions)
-
-    # Uses
 
     def use_of(self, call: ast.Call) -> str:
         """In words, what takes the arguments of this call for red, green, blue; empty if nothing does."""

@@ -62,9 +62,6 @@ def _draws(program: Program, call: ast.Call) -> bool:
     return is_random_transform(program, call) or is_random_number(program, call)
 
 
-# Where it is kept
-
-
 def _tf_caches(program: Program, flow: Flow) -> Iterator[Hit]:
     for call in program.calls_to("cache"):
         receiver = program.receiver(call)
@@ -139,9 +136,6 @@ def _saved(program: Program, flow: Flow) -> Iterator[Hit]:
                 evidence={"saved": program.text(value)},
                 fix="save it before the random transform, and apply that to what is read back",
             )
-
-
-# Chance on its way
 
 
 def _kinds(marks: Marks) -> set[str]:

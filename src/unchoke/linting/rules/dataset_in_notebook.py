@@ -15,8 +15,7 @@ Where worker processes are started afresh (macOS and Windows always, Linux from 
 In a script move the class above `if __name__ == "__main__":`.
 
 **When this is fine.** On Linux before Python 3.14 workers are forked and see the class. With `num_workers=0`, and for Keras
-with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries a loader's workers and says whether they
-start.
+with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries whether a loader's workers start.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.magnitude import is_hosted_notebook
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -60,8 +60,8 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _torch(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
-    for loader in program.facts.loaders:
-        if loader.framework == "torch" and loader.dataset_class is not None and loader.has_workers:
+    for loader in torch_loaders(program):
+        if loader.dataset_class is not None and loader.has_workers:
             node = loader.workers_node
             yield loader.dataset_class, f"num_workers={program.text(node)}" if node is not None else "num_workers"
 

@@ -10,9 +10,8 @@ as they are counted by sample (`sum` over samples divided by their number), not 
 fill the memory, or where evaluation is a small part of the run: it is a nit. Single pictures beside training in batches are a
 choke, since they leave a device idle most of the time.
 
-**Where.** On an accelerator. Commonly reported are 5 to 10 % of an evaluation for four times instead of twice the training batch;
-4 % was measured on an H200, and the opposite, 14 % slower, on two CPU cores, where the larger batches did not fit the memory that
-the process had at hand. `unchoke claims run evaluation-batch` measures it on yours.
+**Where.** On an accelerator: 4 % of an evaluation was measured on an H200 for twice the batch, and 14 % more time on two CPU
+cores. `unchoke claims run evaluation-batch` measures it on yours.
 """
 
 from __future__ import annotations

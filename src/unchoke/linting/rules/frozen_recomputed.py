@@ -2,8 +2,7 @@
 
 When no parameter of the encoder learns and the pictures are not augmented at random, the encoder gives the same features for
 the same picture every time. Running it again in each epoch buys nothing: all epochs but the first pay for what is already
-known, decoding included. Fifty epochs of a head over a small frozen encoder took 4.1 s, and 0.4 s with the features computed
-once.
+known, decoding included. Fifty epochs of a head over a small frozen encoder took 4.1 s, 0.4 s with the features computed once.
 
 **Write instead.** Run the encoder once, keep its features, and train the head on those:
 
@@ -11,8 +10,7 @@ once.
         features = torch.cat([encoder(images.to(device)).cpu() for images, _ in loader])
     head_loader = DataLoader(TensorDataset(features, labels), batch_size=256, shuffle=True)
 
-With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`. `unchoke fit` does this, in jobs that can be
-resumed.
+With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`. `unchoke fit` does this, and can be resumed.
 
 **When this is fine.** With random augmentation, flips included (the encoder then sees another picture each time), with a single
 epoch, when a part of the encoder is trained too, or when features for all pictures do not fit on the disk.
@@ -30,6 +28,7 @@ from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
 from unchoke.code.facts.per_sample import is_random_number
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -101,7 +100,9 @@ def _may_augment(program: Program) -> bool:
 
 def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
     """The forward call of the frozen part on each step of a training of several epochs, on the data itself."""
-    if not _knows_torch_data(program) or not _trains_only_a_head(program, freeze):
+    loaders = [loader for loader in torch_loaders(program) if loader.role != "eval"]
+    known = all(_is_known(program, loader.dataset) for loader in loaders) and bool(loaders or program.facts.datasets)
+    if not known or not _trains_only_a_head(program, freeze):
         return None
     for call in program.facts.forwards:
         loop = program.facts.in_training(call)
@@ -152,14 +153,8 @@ def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
     return learns and all(is_head(name) for name in replaced)
 
 
-def _knows_torch_data(program: Program) -> bool:
-    """Are the training pictures' transforms in this file, as far as can be told?"""
-    loaders = [loader for loader in program.facts.loaders if loader.framework == "torch" and loader.role != "eval"]
-    known = all(_is_known(program, loader.dataset) for loader in loaders)
-    return known and bool(loaders or program.facts.datasets)
-
-
 def _is_known(program: Program, data: ast.expr | None) -> bool:
+    """Are the transforms of these pictures in this file, as far as can be told?"""
     made = program.made_by(data)
     return "." not in made.removeprefix("?.") or made.startswith(_KNOWN_DATA)
 

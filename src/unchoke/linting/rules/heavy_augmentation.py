@@ -12,8 +12,7 @@ notebooks, it is the whole of the time.
     images = augment(images.to(device))
 
 torchvision's `v2` transforms take batches on the device too, and Keras has layers (`RandomRotation`, `RandomZoom`) for inside
-the model. On the CPU: crop or shrink before the dear transforms, lower their `p`, and keep those that a validation score asks
-for.
+the model. On the CPU: crop or shrink before the dear transforms, lower their `p`, and keep those that a score asks for.
 
 **When this is fine.** Where the loader still keeps up: `unchoke profile -- python train.py` says whether the model waits for
 data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little.

@@ -1,8 +1,7 @@
 """The record of a training kept only in memory.
 
 Losses and metrics that are appended to a list, or that Keras returns as a History object, exist only until the process ends.
-A kill in epoch 30 of 40 loses the curves although the checkpoints are there; a restarted notebook kernel loses them after the
-fact.
+A kill in epoch 30 of 40 loses the curves although the checkpoints are there, and so does a restarted notebook kernel.
 
 **Write instead.** One line an epoch, on disk before the next epoch begins:
 
@@ -13,8 +12,7 @@ Keras: `keras.callbacks.CSVLogger("log.csv", append=True)` (or TensorBoard) amon
 `unchoke train` keeps every run's history in its experiment; `unchoke runs` shows them side by side.
 
 **When this is fine.** A look at a few epochs that nobody will ask about again. Fewer than five epochs are not reported, nor
-is a run that keeps nothing or only prints. Writing the list after the loop does not help: that is the line a kill never
-reaches.
+is a run that keeps nothing or only prints. Writing the list after the loop does not help: a kill never reaches that line.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ is always the same.
 In `__getitem__` take `self.frames[clip]`.
 
 **When this is fine.** In `__init__`, in a generator before its loop (once an epoch), where the answer is kept, and in a script
-that runs once. A folder that belongs to one sample holds a few files: that is a nit. `unchoke check` lists once and writes down
-what it found.
+that runs once. A folder that belongs to one sample holds a few files: that is a nit.
 """
 
 from __future__ import annotations

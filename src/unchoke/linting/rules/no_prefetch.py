@@ -11,8 +11,6 @@ time (where it decodes, no-workers says so).
 **When this is fine.** TensorFlow from 2.12 on adds the prefetch by itself where the last step works when asked (`batch`), and
 runs maps without state in parallel; there it is a matter of taste. Older versions do not. Pipelines over arrays in memory
 with nothing to work out gain little. Both are nits here, the first where the file is written for Keras 3.
-
-Since TensorFlow 2.12 by itself, unless `experimental_optimization` is turned off.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ drive, where writing takes seconds, that is not rare.
 The temporary file must be in the same folder, since a rename across file systems is a copy.
 
 **When this is fine.** A name of its own for each epoch (`f"epoch_{epoch:03d}.pt"`), a file written once, a log that is
-appended to. Keras' `ModelCheckpoint` and Lightning's checkpoints are not reported. `unchoke train` writes all its files this
-way.
+appended to. Keras' `ModelCheckpoint` and Lightning's checkpoints are not reported. `unchoke train` writes all files this way.
 """
 
 from __future__ import annotations

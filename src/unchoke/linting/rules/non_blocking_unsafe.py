@@ -14,8 +14,6 @@ Copies *to* the device are safe: the device works in order.
 
 **When this is fine.** With `torch.cuda.synchronize()`, an event or a stream that is waited for between the copy and the read:
 then it is not reported.
-
-Device: CUDA for copies to the CPU; MPS for any.
 """
 
 from __future__ import annotations

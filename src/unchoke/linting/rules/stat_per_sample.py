@@ -13,7 +13,6 @@ In `__getitem__` open the file without asking; a missing one raises an error tha
 
 **When this is fine.** In `__init__` or in a preparation script that runs once, where the answer is kept (`if path not in
 self.known`), in an `except` that only explains an error, and where another process really does create the files during the run.
-`unchoke check` does the looking once and writes down what it found.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ a planted loop went from 5.4 to 1.3 s on a CPU. Prediction alone is not measured
         tiles = torch.stack([read_tile(scene, *corner) for corner in corners[start : start + 16]])
         scores = model(tiles.to(device))
 
-Views of one picture (flips, crops) are a batch as well: `model(torch.stack(views))`. `unchoke segment predict` does this for
-whole scenes.
+Views of one picture (flips, crops) are a batch as well: `model(torch.stack(views))`. `unchoke segment predict` does this.
 
 **When this is fine.** When each step needs what the one before left (a recurrent network, a tracker), for a live camera,
 for tiles of different sizes, or for a handful that is only looked at.
