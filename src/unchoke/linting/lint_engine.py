@@ -262,6 +262,7 @@ def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[Lint
                 continue
             if key not in found and not is_borrowed(place) and not marks.silences(place, loaded.rule.code):
                 found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
+        program.memory.clear()  # its answers know the program: without them it goes at once, and no garbage is searched for
     return sorted(
         found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
     ), problems

@@ -80,10 +80,8 @@ def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> 
     if finding.code in place_of:
         result["ruleIndex"] = place_of[finding.code]
     if item.hit.all_edits and not item.source.is_notebook:
-        change = {
-            "artifactLocation": {"uri": _uri(finding.path or "")},
-            "replacements": list(map(_replacement, item.hit.all_edits)),
-        }
+        replacements = [_replacement(edit) for edit in item.hit.all_edits]
+        change = {"artifactLocation": {"uri": _uri(finding.path or "")}, "replacements": replacements}
         result["fixes"] = [{"description": {"text": finding.fix or item.rule.title}, "artifactChanges": [change]}]
     return result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -35,7 +35,7 @@ class LoadedRule:
 def load_rule(code: str) -> LoadedRule:
     """The rule of this code."""
     module = import_module(f"unchoke.linting.rules.{code.replace('-', '_')}")
-    return LoadedRule(module.RULE, module.check, (module.__doc__ or "").strip())
+    return LoadedRule(replace(module.RULE, code=code), module.check, (module.__doc__ or "").strip())
 
 
 def all_rules() -> list[LoadedRule]:

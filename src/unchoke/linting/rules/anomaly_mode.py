@@ -28,7 +28,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="anomaly-mode",
     group="compute",
     stage="step",
     title="debugging mode left on for training",

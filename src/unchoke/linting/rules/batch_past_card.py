@@ -33,7 +33,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="batch-past-card",
     group="compute",
     stage="step",
     title="batch far too large for the card that is named",

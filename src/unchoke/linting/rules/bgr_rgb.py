@@ -31,7 +31,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="bgr-rgb",
     group="input",
     stage="decode",
     title="BGR pixels used as RGB",

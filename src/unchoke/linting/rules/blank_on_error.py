@@ -32,7 +32,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="blank-on-error",
     group="input",
     stage="decode",
     title="what fails to load is replaced or dropped in silence",

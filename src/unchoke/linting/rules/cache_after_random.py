@@ -30,7 +30,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="cache-after-random",
     group="input",
     stage="transform",
     title="cache filled after random augmentation",

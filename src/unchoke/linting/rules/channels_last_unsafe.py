@@ -26,7 +26,6 @@ from unchoke.code.source import CodePlace
 from unchoke.linting.rule import Edit, Hit, Rule, at_method
 
 RULE = Rule(
-    code="channels-last-unsafe",
     group="device",
     stage="network",
     title="channels_last on MPS, or before a .view",

@@ -30,7 +30,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
-    code="compile-unsafe",
     group="device",
     stage="network",
     title="compiled again and again, or saved with the wrapper's keys",

@@ -28,7 +28,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="compressed-npz",
     group="input",
     stage="decompress",
     title="compressed arrays read for each sample",

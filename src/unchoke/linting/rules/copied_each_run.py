@@ -22,7 +22,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="copied-each-run",
     group="input",
     stage="read",
     title="the data set copied or unpacked at every start",

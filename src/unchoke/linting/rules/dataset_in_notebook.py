@@ -30,7 +30,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="dataset-in-notebook",
     group="process",
     stage="load",
     title="worker processes cannot import the data set's class",

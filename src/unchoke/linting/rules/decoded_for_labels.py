@@ -28,7 +28,6 @@ from unchoke.linting.questions import Round, rounds_of, whole_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="decoded-for-labels",
     group="input",
     stage="decode",
     title="pictures decoded only to learn labels, names or sizes",

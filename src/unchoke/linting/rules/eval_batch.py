@@ -29,7 +29,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
-    code="eval-batch",
     group="device",
     stage="evaluation",
     title="evaluation in batches no larger than training's",

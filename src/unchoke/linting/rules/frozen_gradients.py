@@ -41,7 +41,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="frozen-gradients",
     group="compute",
     stage="step",
     title="gradients for what is not trained",

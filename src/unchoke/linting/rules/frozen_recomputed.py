@@ -32,7 +32,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="frozen-recomputed",
     group="compute",
     stage="step",
     title="frozen encoder run again in every epoch",

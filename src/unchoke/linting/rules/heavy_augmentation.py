@@ -32,7 +32,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="heavy-augmentation",
     group="input",
     stage="transform",
     title="dear augmentation on the CPU for each sample",

@@ -29,7 +29,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
-    code="history-in-memory",
     group="resume",
     stage="checkpoint",
     title="losses and metrics kept only in memory",

@@ -44,7 +44,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
 RULE = Rule(
-    code="host-sync",
     group="device",
     stage="step",
     title="the host waits for the device on every step",

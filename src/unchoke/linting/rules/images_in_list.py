@@ -35,7 +35,6 @@ from unchoke.linting.questions import COMPREHENSIONS
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="images-in-list",
     group="input",
     stage="decode",
     title="every image of the data set held in memory",

@@ -29,7 +29,6 @@ from unchoke.linting.questions import function_around, is_done_anew, is_path_cal
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="list-per-sample",
     group="input",
     stage="list",
     title="folder listed for each sample",

@@ -25,7 +25,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="network-mount",
     group="input",
     stage="read",
     title="pictures read one by one from a mounted cloud drive",

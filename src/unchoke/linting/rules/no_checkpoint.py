@@ -44,7 +44,6 @@ from unchoke.linting.questions import calls_run_by, torch_loaders
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
-    code="no-checkpoint",
     group="resume",
     stage="checkpoint",
     title="nothing is saved before the training ends",

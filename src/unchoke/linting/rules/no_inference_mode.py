@@ -42,7 +42,6 @@ from unchoke.linting.questions import COMPREHENSIONS, inherits
 from unchoke.linting.rule import Edit, Hit, Rule, shortened
 
 RULE = Rule(
-    code="no-inference-mode",
     group="device",
     stage="evaluation",
     title="evaluation that prepares for a backward pass",

@@ -32,7 +32,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="no-main-guard",
     group="process",
     stage="load",
     title='processes are started without `if __name__ == "__main__":`',

@@ -33,7 +33,6 @@ from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="no-mixed-precision",
     group="device",
     stage="step",
     title="a large network trained in float32 on a graphics card",

@@ -27,7 +27,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
-    code="no-prefetch",
     group="input",
     stage="load",
     title="tf.data pipeline that is not prefetched",

@@ -37,7 +37,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule, append_arguments, at_method
 
 RULE = Rule(
-    code="no-workers",
     group="process",
     stage="load",
     title="decoding in the process that trains",

@@ -31,7 +31,6 @@ from unchoke.linting.questions import inherits
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="non-atomic-save",
     group="resume",
     stage="checkpoint",
     title="a file overwritten in place, again and again",

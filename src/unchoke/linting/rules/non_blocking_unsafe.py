@@ -26,7 +26,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
-    code="non-blocking-unsafe",
     group="device",
     stage="copy",
     title="a copy that may not be done when it is read",

@@ -34,7 +34,6 @@ from unchoke.linting.questions import is_done_anew, names_holding
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="oversized-decode",
     group="input",
     stage="decode",
     title="whole image decoded for a small part of it",

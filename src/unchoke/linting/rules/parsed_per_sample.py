@@ -24,7 +24,6 @@ from unchoke.linting.questions import is_done_anew, opened_path
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="parsed-per-sample",
     group="input",
     stage="parse",
     title="table parsed again for each sample",

@@ -22,7 +22,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Edit, Hit, Rule, offered
 
 RULE = Rule(
-    code="pin-without-cuda",
     group="device",
     stage="copy",
     title="pinned memory without CUDA",

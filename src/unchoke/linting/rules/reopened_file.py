@@ -31,7 +31,6 @@ from unchoke.linting.questions import Round, is_done_anew, names_holding, num_it
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="reopened-file",
     group="input",
     stage="open",
     title="container opened again for each window",

@@ -40,7 +40,6 @@ from unchoke.linting.questions import is_done_anew, torch_loaders, whole_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="repeated-decode",
     group="input",
     stage="decode",
     title="images decoded and resized again in every epoch",

@@ -26,7 +26,6 @@ from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_a
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="stat-per-sample",
     group="input",
     stage="stat",
     title="file-system check for each sample",

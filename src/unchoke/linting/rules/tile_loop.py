@@ -33,7 +33,6 @@ from unchoke.linting.questions import Round, calls_run_by, num_items, rounds_of,
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="tile-loop",
     group="compute",
     stage="step",
     title="network called on one tile or picture at a time",

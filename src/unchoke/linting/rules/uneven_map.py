@@ -30,7 +30,6 @@ from unchoke.linting.questions import calls_run_by, num_items, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="uneven-map",
     group="input",
     stage="decode",
     title="uneven work handed out in fixed chunks",

@@ -30,7 +30,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="workers-restarted",
     group="process",
     stage="load",
     title="loader or its workers made anew in every epoch",
