@@ -97,7 +97,15 @@ def _slow_to_fast(program: Program) -> Iterator[Hit]:
 
 
 FIXABLE = LoadedRule(
-    Rule("no-checkpoint", "resume", "resume", "something slow, with | in it", gain="10 ×", claim="Planted chokes", fixable=True),
+    Rule(
+        "resume",
+        "resume",
+        "something slow, with | in it",
+        gain="10 ×",
+        claim="Planted chokes",
+        fixable=True,
+        code="no-checkpoint",
+    ),
     _slow_to_fast,
     "Something slow.\n\nIts page.",
 )

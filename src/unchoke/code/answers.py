@@ -25,8 +25,10 @@ def remembered(work_out: Callable[Concatenate[S, P], A]) -> Callable[Concatenate
 
     @wraps(work_out)
     def answer(program: S, /, *given: P.args, **named: P.kwargs) -> A:
-        answers = program.memory.setdefault(work_out, {})
-        key = (*given, *named.values())
+        answers = program.memory.get(work_out)
+        if answers is None:
+            answers = program.memory[work_out] = {}
+        key = (*given, *named.values()) if named else given
         if key not in answers:
             answers[key] = work_out(program, *given, **named)
         return answers[key]  # type: ignore[no-any-return]

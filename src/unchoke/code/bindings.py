@@ -68,22 +68,17 @@ class Bindings:
         self._starts: dict[int, list[int]] = {}
         self._modules = index.listed((ast.Module,))
         self._cell_starts = index.numbers((ast.Module,))
-        outside = self._stated_global()
+        stated = index.listed((ast.Global, ast.Nonlocal))
+        outside = {(index.scope(node), name) for node in stated for name in node.names}  # type: ignore[attr-defined]
         for number in index.numbers((*_ASSIGNING, *_DEFINITIONS, ast.arg)):
             node = index.all[number]
+            scope, owner = self._scope(node), index.owner(node)
             for name, value, how, position in _bound(node):
-                self._add(Binding(number, self._scope(node), index.owner(node), node, value, how, position), name, outside)
-
-    def _stated_global(self) -> dict[tuple[ast.AST | None, str], bool]:
-        stated = (node for node in self._index.listed((ast.Global, ast.Nonlocal)))
-        return {(self._index.scope(node), name): True for node in stated for name in node.names}  # type: ignore[attr-defined]
-
-    def _add(self, found: Binding, name: str, outside: dict[tuple[ast.AST | None, str], bool]) -> None:
-        self._by_name.setdefault(name, []).append(found)
-        if (found.scope, name) in outside:
-            self._anywhere.setdefault((name, None), []).append(found)
-        within = found.owner if name.startswith("self.") else found.scope
-        self._by_scope.setdefault((name, within), []).append(found)
+                found = Binding(number, scope, owner, node, value, how, position)
+                self._by_name.setdefault(name, []).append(found)
+                self._by_scope.setdefault((name, owner if name.startswith("self.") else scope), []).append(found)
+                if (scope, name) in outside:
+                    self._anywhere.setdefault((name, None), []).append(found)
 
     def _scope(self, node: ast.AST) -> ast.AST | None:
         """The function, lambda or class body that a name bound here belongs to."""
@@ -290,8 +285,9 @@ class _Walk:
                 state = self._plain(item, state)
             return self.block(node.body, state)
         if isinstance(node, ast.Match):
-            ends = [self.block(case.body, state) for case in node.cases]
-            return _joined(*ends) if _is_wildcard(node.cases[-1]) else _joined(state, *ends)
+            ends, last = [self.block(case.body, state) for case in node.cases], node.cases[-1]
+            always = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and last.guard is None
+            return _joined(*ends) if always else _joined(state, *ends)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             own = [item for item in self._own if item.node is node]
             return frozenset(own) if own else state
@@ -332,10 +328,6 @@ class _Walk:
 def _joined(*states: State) -> State:
     known = [state for state in states if state is not None]
     return frozenset().union(*known) if known else None
-
-
-def _is_wildcard(case: ast.match_case) -> bool:
-    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr, How, int | None]]:

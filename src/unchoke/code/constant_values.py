@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding, written
-from unchoke.code.node_index import is_none, parameters
+from unchoke.code.node_index import is_none
 from unchoke.code.source import SourceFile
 from unchoke.code.tracing import RUNNING, CallGraph, Choices
 
@@ -34,16 +34,10 @@ UNKNOWN: Final = Unknown()
 _LARGEST = 10**12
 _DEEPEST = 40
 _MOST = 12  # values told apart
-_SETTINGS = ("self.hparams", "self.args", "self.cfg", "self.config")  # keep the arguments of __init__ under their names
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
 _PLAIN_CALLS: dict[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max, "abs": abs}
 
 
@@ -124,8 +118,6 @@ class Values(CallGraph):
             return self.values_of(found)
         return _joined(*(self._made_attribute(made, key) for made in self.choices(holder).nodes)) or _NOTHING
 
-    # Names and attributes
-
     def _of_name(self, node: ast.Name | ast.Attribute) -> Possible:
         bound = self.reaching(node)
         found = _joined(*(self._of_binding(item, node) for item in bound))
@@ -143,7 +135,7 @@ class Values(CallGraph):
         return self.values(self.given_value(bound)) if bound.how == "given" else _NOTHING
 
     def _of_attribute(self, node: ast.Attribute) -> Possible:
-        """`CFG.bs`, `args.epochs`, `self.hparams.lr`, `cfg.bs` of a dataclass or namespace."""
+        """`CFG.bs`, `args.epochs`, `cfg.bs` of a dataclass or namespace."""
         name = written(node.value)
         if name in ("self", "cls"):
             owner = self.enclosing_class(node)
@@ -152,12 +144,6 @@ class Values(CallGraph):
         found = _joined(*(self._made_attribute(made, node.attr) for made in holders.nodes), _NOTHING if holders.unknown else ())
         if found and found != _NOTHING:
             return found
-        if name in _SETTINGS:
-            init = self.methods(owner).get("__init__") if (owner := self.enclosing_class(node)) is not None else None
-            given = self.handed(node.attr, init.body[0]) if init and node.attr in parameters(init) else []
-            found = _joined(*(self.values(item) for item in given))
-            if found and found != _NOTHING:
-                return found
         foreign = holders.nodes and not any(isinstance(made, ast.Name | ast.Attribute) for made in holders.nodes)
         other = (name.startswith("self.") and name != "self.args") or (foreign and not holders.unknown)
         return _NOTHING if other else (self.options.get(node.attr, UNKNOWN),)
@@ -233,17 +219,18 @@ def one_of(found: Possible) -> Any:
     return found[0] if len(found) == 1 else UNKNOWN
 
 
+def is_number(value: Any) -> bool:
+    """Is it a number, and no truth?"""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _joined(*found: Possible) -> Possible:
     """All of them, each once; too many to tell apart are unknown."""
     joined: list[Any] = []
     for item in itertools.chain.from_iterable(found):
-        if not any(_same(item, other) for other in joined):
+        if not any(item is other or (type(item) is type(other) and bool(item == other)) for other in joined):
             joined.append(item)
     return tuple(joined) if len(joined) <= _MOST else _NOTHING
-
-
-def _same(first: Any, second: Any) -> bool:
-    return first is second or (type(first) is type(second) and bool(first == second))
 
 
 def _denied(op: ast.unaryop, inner: Any) -> Any:

@@ -17,45 +17,24 @@ from unchoke.code.node_index import Index
 
 # Longest first within one library: the first that fits is taken, then the next round.
 _SPELLINGS = (
-    ("tensorflow.compat.v2", "tf"),
-    ("tensorflow.compat.v1", "tf"),
-    ("tensorflow.python", "tf"),
-    ("tensorflow", "tf"),
-    ("tf.python.keras", "tf.keras"),
-    ("tf.keras.api", "tf.keras"),
-    ("keras.api", "tf.keras"),
-    ("keras.src", "tf.keras"),
-    ("tf_keras", "tf.keras"),
-    ("keras", "tf.keras"),
+    ("tensorflow.compat.v2", "tf"), ("tensorflow.compat.v1", "tf"), ("tensorflow.python", "tf"), ("tensorflow", "tf"),
+    ("tf.python.keras", "tf.keras"), ("tf.keras.api", "tf.keras"), ("keras.api", "tf.keras"), ("keras.src", "tf.keras"),
+    ("tf_keras", "tf.keras"), ("keras", "tf.keras"),
     ("tf.keras.preprocessing.image_dataset_from_directory", "tf.keras.utils.image_dataset_from_directory"),
     ("tf.keras.utils.load_img", "tf.keras.preprocessing.image.load_img"),
     ("tf.keras.utils.img_to_array", "tf.keras.preprocessing.image.img_to_array"),
-    ("tf.keras.utils.data_utils.Sequence", "tf.keras.utils.Sequence"),
-    ("tf.gfile", "tf.io.gfile"),
-    ("pytorch_lightning", "lightning"),
-    ("lightning.pytorch", "lightning"),
-    ("lightning_fabric", "lightning.fabric"),
-    ("torch.utils.data.dataloader", "torch.utils.data"),
-    ("torch.utils.data.dataset", "torch.utils.data"),
-    ("torch.utils.data.sampler", "torch.utils.data"),
-    ("torch.autograd.grad_mode", "torch"),
-    ("torch.autograd.no_grad", "torch.no_grad"),
-    ("torch.autograd.inference_mode", "torch.inference_mode"),
-    ("torch.multiprocessing", "multiprocessing"),
-    ("multiprocess", "multiprocessing"),
-    ("multiprocessing.pool.Pool", "multiprocessing.Pool"),
-    ("multiprocessing.context", "multiprocessing"),
+    ("tf.keras.utils.data_utils.Sequence", "tf.keras.utils.Sequence"), ("tf.gfile", "tf.io.gfile"),
+    ("pytorch_lightning", "lightning"), ("lightning.pytorch", "lightning"), ("lightning_fabric", "lightning.fabric"),
+    ("torch.utils.data.dataloader", "torch.utils.data"), ("torch.utils.data.dataset", "torch.utils.data"),
+    ("torch.utils.data.sampler", "torch.utils.data"), ("torch.autograd.grad_mode", "torch"),
+    ("torch.autograd.no_grad", "torch.no_grad"), ("torch.autograd.inference_mode", "torch.inference_mode"),
+    ("torch.multiprocessing", "multiprocessing"), ("multiprocess", "multiprocessing"),
+    ("multiprocessing.pool.Pool", "multiprocessing.Pool"), ("multiprocessing.context", "multiprocessing"),
     ("torchvision.transforms.transforms", "torchvision.transforms"),
-    ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.ImageFolder"),
-    ("imageio.v2", "imageio"),
-    ("imageio.v3", "imageio"),
-    ("posixpath", "os.path"),
-    ("ntpath", "os.path"),
-    ("path.Path", "pathlib.Path"),
-    ("dill", "pickle"),
-    ("cPickle", "pickle"),
-    ("sklearn.externals.joblib", "joblib"),
-)
+    ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.ImageFolder"), ("imageio.v2", "imageio"),
+    ("imageio.v3", "imageio"), ("posixpath", "os.path"), ("ntpath", "os.path"), ("path.Path", "pathlib.Path"), ("dill", "pickle"),
+    ("cPickle", "pickle"), ("sklearn.externals.joblib", "joblib"),
+)  # fmt: skip
 
 _TORCH = """
     device load save no_grad enable_grad inference_mode set_grad_enabled tensor from_numpy zeros ones full rand randn randint
@@ -161,7 +140,8 @@ class Naming:
             scope = self._index.scope(scope)
         variables = self._variables(name, None)
         if None not in imports:
-            return None if variables or name in self._defined else self._starred(name)
+            starred = (_STARS[module].get(name) for module in reversed(self._stars) if module in _STARS)
+            return None if variables or name in self._defined else next(filter(None, starred), None)
         before = [item for item in imports[None] if item[0] < self._index.number[node]]
         order, target = before[-1] if before and not in_function else imports[None][-1]
         aliases = {at for at, _ in imports[None]}
@@ -172,9 +152,6 @@ class Naming:
         """Where the name is given something else than an import in this scope, comprehensions left out."""
         other = (ast.comprehension, ast.Import, ast.ImportFrom, ast.ExceptHandler)
         return [item.order for item in self._bindings.within(name, scope) if not isinstance(item.node, other)]
-
-    def _starred(self, name: str) -> str | None:
-        return next((_STARS[module][name] for module in reversed(self._stars) if name in _STARS.get(module, {})), None)
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:

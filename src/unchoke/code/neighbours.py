@@ -58,14 +58,6 @@ class _NeighbourModule:
         return found
 
 
-@dataclass(frozen=True)
-class _Request:
-    """A module as it is written, and the names wanted of it: `*` is what the source uses of all it has."""
-
-    module: str
-    names: frozenset[str]
-
-
 def with_neighbours(source: SourceFile) -> SourceFile:
     """The source and the scripts that its cells write, each with what they borrow."""
     scripts = tuple(_Reader(script, source).read() for script in source.scripts)
@@ -88,8 +80,8 @@ class _Reader:
         body = [part for cell in self._source.cells for part in _body(cell)]
         for cell in self._source.cells:
             self._run_scripts(cell)
-        for request in _requests((node for cell in self._source.cells for node in cell.imports), body):
-            self._borrow(request, body, self._folder, 0)
+        for name, wanted in _requests((node for cell in self._source.cells for node in cell.imports), body):
+            self._borrow(name, wanted, body, self._folder, 0)
         beside = tuple(replace(script, name=name) for name, script in self._beside.items())
         return replace(self._source, borrowed=tuple(self._borrowed), known=frozenset(self._known), beside=beside)
 
@@ -104,20 +96,20 @@ class _Reader:
                 elif own is None:
                     self._beside[run.name] = parse_source(module.origin, module.text.encode())
 
-    def _borrow(self, request: _Request, user: list[ast.stmt], folder: Path, depth: int) -> None:
-        """What the user's statements want of a module, and what that wants of others."""
-        module = self._find(request.module, folder)
+    def _borrow(self, name: str, wanted: set[str], user: list[ast.stmt], folder: Path, depth: int) -> None:
+        """What the user's statements want of a module, and what that wants of others; `*` is all that they use."""
+        module = self._find(name, folder)
         if module is None or len(self._files) >= MOST_FILES:
             return
         if depth == 0:
-            self._known.add(request.module)
-        wanted = set(_used(user)) - self._own if ANY_NAME in request.names else request.names
+            self._known.add(name)
+        wanted = names_in(*user) - self._own if ANY_NAME in wanted else wanted
         taken = [one for one in _slice(module, wanted) if not (isinstance(one.node, _DEFINING) and one.node.name in self._own)]
         body = [one.node for one in taken]
         self._add(module, body)
         if depth < _DEEPEST:
-            for further in _requests((node for one in taken for node in one.imports), body):
-                self._borrow(further, body, Path(module.origin).parent, depth + 1)
+            for other, more in _requests((node for one in taken for node in one.imports), body):
+                self._borrow(other, more, body, Path(module.origin).parent, depth + 1)
 
     def _add(self, module: _NeighbourModule, body: list[ast.stmt]) -> None:
         """Values before the source's own code, which may use them at once; definitions after it, which it may define again."""
@@ -133,7 +125,7 @@ class _Reader:
         """The module's file: relative, in the folder, or in the package that the folder is part of."""
         level = len(name) - len(name.lstrip("."))
         parts = [part for part in name.lstrip(".").split(".") if part]
-        bases = [_above(folder, level - 1)] if level else [folder, _package_root(folder)]
+        bases = [(folder, *folder.parents)[min(level - 1, len(folder.parents))]] if level else [folder, _package_root(folder)]
         if not level and len(parts) == 1 and (written := self._written_module(f"{parts[0]}.py")) is not None:
             return written
         for base in dict.fromkeys(bases):
@@ -188,36 +180,21 @@ def _package_root(folder: Path) -> Path:
     return folder
 
 
-def _above(folder: Path, levels: int) -> Path:
-    for _ in range(levels):
-        folder = folder.parent
-    return folder
-
-
 def _body(cell: Cell) -> list[ast.stmt]:
     return cell.tree.body if cell.tree is not None and cell.executed else []
 
 
-def _requests(nodes: Iterable[ast.AST], body: list[ast.stmt]) -> Iterator[_Request]:
-    """The imports among these nodes, with what the statements want of each; those of libraries left out."""
+def _requests(nodes: Iterable[ast.AST], body: list[ast.stmt]) -> Iterator[tuple[str, set[str]]]:
+    """The modules that these nodes import, with the names that the statements want of each; libraries left out."""
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and not is_library(module_name(node)):
-            yield _Request(module_name(node), frozenset(alias.name for alias in node.names))
+            yield module_name(node), {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if not is_library(alias.name):
-                    yield _Request(alias.name, frozenset(_attributes(body, alias.asname or alias.name)))
-
-
-def _attributes(body: Iterable[ast.stmt], name: str) -> Iterator[str]:
-    """`train` where the code has `name.train`."""
-    for node in (part for statement in body for part in ast.walk(statement)):
-        if isinstance(node, ast.Attribute) and written(node.value) == name:
-            yield node.attr
-
-
-def _used(body: Iterable[ast.stmt]) -> Iterator[str]:
-    return (node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name))
+                    parts = (part for statement in body for part in ast.walk(statement) if isinstance(part, ast.Attribute))
+                    name = alias.asname or alias.name
+                    yield alias.name, {part.attr for part in parts if written(part.value) == name}
 
 
 def _slice(module: _NeighbourModule, wanted: Iterable[str]) -> list[_TopStatement]:
@@ -246,7 +223,7 @@ def _bound(statement: ast.stmt) -> list[str]:
         elif isinstance(part, ast.Import | ast.ImportFrom):
             found += [alias.asname or alias.name.partition(".")[0] for alias in part.names]
         elif isinstance(part, ast.Assign | ast.AnnAssign):
-            found += [name for target in targets_of(part) for name in names_in(target)]
+            found += names_in(*targets_of(part))
         elif isinstance(part, ast.Try | ast.ExceptHandler) or (isinstance(part, ast.If) and not is_main_test(part.test)):
             left += [inner for inner in ast.iter_child_nodes(part) if isinstance(inner, ast.stmt | ast.ExceptHandler)]
     return found

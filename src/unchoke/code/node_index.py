@@ -177,9 +177,9 @@ def arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
-def names_in(target: ast.AST) -> set[str]:
-    """The plain names in a target: the variables that an assignment or a loop sets."""
-    return {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+def names_in(*nodes: ast.AST) -> set[str]:
+    """The plain names in them: of a target, the variables that an assignment or a loop sets."""
+    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def is_none(node: ast.AST | None) -> bool:

@@ -10,8 +10,10 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar, overload
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import Bindings, written
 from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
@@ -233,21 +235,26 @@ class Nodes:
         found = [call for method in methods for call in self._calls_by_method.get(method, ())]
         return found if len(methods) == 1 else sorted(found, key=self.index.number.__getitem__)
 
-    def names(self, name: str) -> list[ast.Name]:
-        """All places where this plain name stands, read or assigned, in order."""
-        return self._names_by_id.get(name, [])
+    def calls_named(self, names: Iterable[str]) -> list[ast.Call]:
+        """All calls of these dotted names, in order."""
+        return self.in_order(call for name in names for call in self.calls_by_name.get(name, ()))
 
     @cached_property
-    def _names_by_id(self) -> dict[str, list[ast.Name]]:
-        return _grouped(self.nodes(ast.Name), lambda node: node.id)
+    def calls_by_name(self) -> dict[str, list[ast.Call]]:
+        """All calls by their dotted name."""
+        return _grouped(self.nodes(ast.Call), self.name)
+
+    def names(self, name: str) -> list[ast.Name]:
+        """All places where this plain name stands, read or assigned, in order."""
+        return self._by_word(ast.Name, "id").get(name, [])
 
     def attributes(self, name: str) -> list[ast.Attribute]:
         """All places where an attribute of this name stands, read or assigned, in order."""
-        return self._attributes_by_name.get(name, [])
+        return self._by_word(ast.Attribute, "attr").get(name, [])
 
-    @cached_property
-    def _attributes_by_name(self) -> dict[str, list[ast.Attribute]]:
-        return _grouped(self.nodes(ast.Attribute), lambda node: node.attr)
+    @remembered
+    def _by_word(self, kind: type[N], word: str) -> dict[str, list[N]]:
+        return _grouped(self.nodes(kind), attrgetter(word))
 
     @cached_property
     def _calls_by_method(self) -> dict[str, list[ast.Call]]:

@@ -1,25 +1,24 @@
-"""A notebook's bytes with the source of some cells replaced, and nothing else changed: spacing, order, outputs, escapes stay.
+"""A notebook's bytes with pieces of the source of some cells replaced, and nothing else changed: spacing, order, escapes stay.
 
-In come the bytes and new sources by cell number, out go bytes, or None where the file is no UTF-8 JSON notebook. Positions are
-found by reading the JSON member by member, never by searching for text.
+In come the bytes and what changes in the source of which cells, out go bytes, or None where the file is no UTF-8 JSON notebook.
+Positions are found by reading the JSON member by member, never by searching for text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from itertools import accumulate
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
 _TOKEN = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
 TextSpan = tuple[int, int]
+TextChange = tuple[int, int, str]
+"""From which character to which, and what stands there instead."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,14 @@ class Letter:
     starts: bool
 
 
-def replace_sources(data: bytes, changes: dict[int, str]) -> bytes | None:
-    """The notebook with these cells (numbered from 1) given new source."""
+def replace_pieces(data: bytes, changes: Mapping[int, Iterable[TextChange]]) -> bytes | None:
+    """The notebook with pieces of these cells (numbered from 1) replaced; those of a cell come last first."""
     try:
         text = data.decode("utf-8-sig")
         spans = list(_cell_spans(text))
         for number in sorted(changes, reverse=True):
-            begin, end = _source_span(text, spans[number - 1])
+            members = dict(_members(text, spans[number - 1][0]))
+            begin, end = members["source"] if "source" in members else members["input"]
             text = text[:begin] + _as_written(text[begin:end], changes[number]) + text[end:]
     except (ValueError, LookupError, RecursionError):
         return None
@@ -54,11 +54,6 @@ def _cell_spans(text: str) -> Iterator[TextSpan]:
         sheet = dict(_members(text, begin))
         if "cells" in sheet:
             yield from (span for _, span in _members(text, sheet["cells"][0]))
-
-
-def _source_span(text: str, cell: TextSpan) -> TextSpan:
-    members = dict(_members(text, cell[0]))
-    return members["source"] if "source" in members else members["input"]
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, TextSpan]]:
@@ -82,14 +77,18 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _as_written(old: str, new: str) -> str:
-    """The new source as JSON in the shape of the old: a string or a list, and all that did not change spelled as it was."""
-    before = list(_letters(old))
-    after = list(_changed(before, new, ascii_only=old.isascii()))
+def _as_written(old: str, changes: Iterable[TextChange]) -> str:
+    """The changed source as JSON in the shape of the old: a string or a list, and all that did not change spelled as it was."""
+    letters = list(_letters(old))
+    for begin, end, text in changes:
+        before = [letter.text for letter in letters[begin - 1 : begin]] or ["\n"]
+        spelled = [json.dumps(letter, ensure_ascii=old.isascii())[1:-1] for letter in text]
+        starts = [letter == "\n" for letter in (*before, *text)]
+        letters[begin:end] = map(Letter, text, spelled, starts)
     if not old.startswith("["):
-        return '"' + "".join(letter.raw for letter in after) + '"'
+        return '"' + "".join(letter.raw for letter in letters) + '"'
     elements: list[str] = []
-    for letter in after:
+    for letter in letters:
         if letter.starts or not elements:
             elements.append("")
         elements[-1] += letter.raw
@@ -102,39 +101,6 @@ def _letters(old: str) -> Iterator[Letter]:
     for found in _STRING.finditer(old):
         for number, token in enumerate(_TOKEN.findall(found.group()[1:-1])):
             yield Letter(json.loads(f'"{token}"', strict=False), token, number == 0)
-
-
-def _changed(before: list[Letter], new: str, *, ascii_only: bool) -> Iterator[Letter]:
-    """The characters of the new text: those of the old where they stayed, fresh ones between."""
-    old = "".join(letter.text for letter in before)
-    first, second = _LINE.findall(old), _LINE.findall(new)
-    starts, others = (list(accumulate(map(len, lines), initial=0)) for lines in (first, second))
-    for kind, begin, end, other, stop in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
-        kept = before[starts[begin] : starts[end]]
-        if kind == "equal":
-            yield from kept
-        else:
-            yield from _spliced(kept, new[others[other] : others[stop]], ascii_only=ascii_only)
-
-
-def _spliced(kept: list[Letter], text: str, *, ascii_only: bool) -> Iterator[Letter]:
-    """A piece with its beginning and its end kept as far as they are the same."""
-    same = "".join(letter.text for letter in kept)
-    head = _shared(same, text)
-    tail = _shared(same[head:][::-1], text[head:][::-1])
-    yield from kept[:head]
-    for number in range(head, len(text) - tail):
-        begins = text[number - 1] == "\n" if number else True
-        yield Letter(text[number], json.dumps(text[number], ensure_ascii=ascii_only)[1:-1], begins)
-    yield from kept[len(kept) - tail :]
-
-
-def _shared(first: str, second: str) -> int:
-    """How many characters two texts begin with together."""
-    return next(
-        (number for number, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]),
-        min(len(first), len(second)),
-    )
 
 
 def _spacing(old: str) -> tuple[str, str, str]:

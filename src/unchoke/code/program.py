@@ -84,7 +84,7 @@ class Program(Values):
     @cached_property
     def augments(self) -> bool:
         """Is there random augmentation anywhere in the file?"""
-        if per_sample_facts.random_transforms(self):
+        if any(per_sample_facts.is_random_transform(self, call) for call in self.nodes(ast.Call)):
             return True
         return any(per_sample_facts.draws_at_random(self, record.function) for record in self.per_sample)
 

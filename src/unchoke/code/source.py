@@ -254,19 +254,14 @@ def _cell(number: int, raw: Any, language: str) -> Cell:
     if not isinstance(raw, dict):
         return Cell(number, "raw", "", problem=SourceProblem(number, None, "not a cell"))
     kind = raw.get("cell_type")
-    text = _text(raw.get("source", raw.get("input", "")))
+    source = raw.get("source", raw.get("input"))
+    text = "".join(part for part in _listed([source] if isinstance(source, str) else source) if isinstance(part, str))
     if kind != "code":
         return Cell(number, "raw" if kind == "raw" else "markdown", text)
     own = raw.get("language")
     spoken = own.lower() if isinstance(own, str) and own else language
     count = raw.get("execution_count", raw.get("prompt_number"))
     return _code_cell(number, text, language=spoken, count=count if isinstance(count, int) else None)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return "".join(part for part in value if isinstance(part, str))
-    return value if isinstance(value, str) else ""
 
 
 def _code_cell(number: int | None, text: str, *, language: str, count: int | None) -> Cell:
@@ -278,21 +273,14 @@ def _code_cell(number: int | None, text: str, *, language: str, count: int | Non
     plain = plain_python(text) if number is not None else PlainCell(text, "python")
     tree, trouble = parse_python(plain.text, number)
     if tree is None and number is None:
-        tree, trouble, plain = _parsed_without_magics(text, trouble, plain)
+        other = plain_python(text)  # a script with magics left in it
+        found, _ = parse_python(other.text, None)
+        tree, trouble, plain = (tree, trouble, plain) if found is None else (found, None, other)
     if not plain.is_python:
         guessed = plain.language.startswith("python?") and tree is not None
         name = plain.language.removeprefix("python?")
         return Cell(number, "code", text, plain.text if guessed else "", tree if guessed else None, None, guessed, count, name)
     return Cell(number, "code", text, plain.text, tree, trouble, tree is not None, count, "python", plain.indent)
-
-
-def _parsed_without_magics(
-    text: str, trouble: SourceProblem | None, plain: PlainCell
-) -> tuple[ast.Module | None, SourceProblem | None, PlainCell]:
-    """A script with magics left in it; where that is not what ails it, what was said first stays."""
-    other = plain_python(text)
-    tree, _ = parse_python(other.text, None)
-    return (tree, None, other) if tree is not None else (None, trouble, plain)
 
 
 def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | None, SourceProblem | None]:

@@ -43,6 +43,10 @@ class Choices:
     absent: bool = False
     unknown: bool = False
 
+    @property
+    def last(self) -> ast.expr | None:
+        return self.nodes[-1] if self.nodes else None
+
     def __or__(self, other: Choices) -> Choices:
         return Choices(
             tuple(dict.fromkeys((*self.nodes, *other.nodes))), self.absent or other.absent, self.unknown or other.unknown
@@ -138,7 +142,9 @@ class CallGraph(Nodes):
             return self.callable_of(node.args[0], depth + 1) if handed_on else self._run_by_call(self.assigned_class(node))
         if isinstance(node, ast.Attribute):
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            owner = self.enclosing_class(node) if own else self._class_behind(node.value)
+            above = isinstance(node.value, ast.Call) and self.name(node.value) == "super"
+            owner = None if above else self.assigned_class(node.value) or self.classes.get(written(node.value))
+            owner = self.enclosing_class(node) if own else owner
             method = self.methods(owner).get(node.attr) if owner is not None else None
             if method is not None or (owner is not None and not own):
                 return method
@@ -148,12 +154,6 @@ class CallGraph(Nodes):
         else:
             return None
         return self._run_by_call(self.assigned_class(node)) or self._kept_callable(node, depth)
-
-    def _class_behind(self, node: ast.expr) -> ast.ClassDef | None:
-        """The class of `x` in `x.method`: of the object, or the class itself."""
-        if isinstance(node, ast.Call) and self.name(node) == "super":
-            return None
-        return self.assigned_class(node) or self.classes.get(written(node))
 
     def _kept_callable(self, node: ast.Name | ast.Attribute, depth: int) -> FunctionNode | ast.Lambda | None:
         """A function kept in a variable or given as a parameter."""
@@ -248,12 +248,11 @@ class CallGraph(Nodes):
         bound = self.reaching(node)
         if not bound or any(item.how == "made" for item in bound):
             return None
-        return [value for item in bound for value in self._given_by(item, node)]
-
-    def _given_by(self, bound: Binding, at: ast.expr) -> list[ast.AST | None]:
-        if bound.how == "handed" and isinstance(at, ast.Name):
-            return [*self.handed(at.id, at)] or [None]
-        return [self.given_value(bound) if bound.how == "given" else None]
+        found: list[ast.AST | None] = []
+        for item in bound:
+            handed = self.handed(node.id, node) if item.how == "handed" and isinstance(node, ast.Name) else []
+            found += handed or [self.given_value(item) if item.how == "given" else None]
+        return found
 
     def _joined(self, found: Iterable[Choices]) -> Choices:
         joined = Choices()
@@ -462,14 +461,9 @@ class CallGraph(Nodes):
         if isinstance(node, ast.Subscript):
             key = node.slice.value if isinstance(node.slice, ast.Constant) else None
             return (self.entry(node.value, key).nodes if isinstance(key, str) else ()) or (node.value,)
-        kinds = (
-            ast.List
-            | ast.Tuple
-            | ast.IfExp
-            | ast.Starred
-            | (ast.Dict | ast.Set | ast.BinOp | ast.BoolOp if contents else ast.List)
-        )
-        return ast.iter_child_nodes(node) if isinstance(node, kinds) else ()
+        parts = isinstance(node, ast.List | ast.Tuple | ast.IfExp | ast.Starred)
+        held = contents and isinstance(node, ast.Dict | ast.Set | ast.BinOp | ast.BoolOp)
+        return ast.iter_child_nodes(node) if parts or held else ()
 
     def _given_anyhow(self, node: ast.Name | ast.Attribute, *, contents: bool) -> list[ast.AST | None]:
         name = self.written(node)
@@ -501,8 +495,7 @@ class CallGraph(Nodes):
 
     def argument(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
         """The argument given by keyword, by position (from 0), or in a dict given as `**settings`."""
-        found = self.option(call, name, position).nodes
-        return found[-1] if found else None
+        return self.option(call, name, position).last
 
     def option(self, call: ast.Call, name: str, position: int | None = None) -> Choices:
         """What a call may be given for a parameter, as written; `**settings` are looked into, branches joined."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from unchoke.code.magics import FILE_CELLS, plain_python, split_lines, written_python
 from unchoke.code.neighbours import with_neighbours
-from unchoke.code.notebook_bytes import replace_sources
+from unchoke.code.notebook_bytes import TextChange, replace_pieces
 from unchoke.code.source import Cell, CodePlace, SourceFile, is_borrowed, parse_python, parse_source
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
@@ -60,9 +60,13 @@ def fix_source(source: SourceFile, data: bytes, found: Sequence[LintFinding]) ->
             applied.append(item)
     if not applied:
         return None
-    edits = [edit for item in applied for edit in item.hit.all_edits]
-    after = {number: apply_edits(text, [edit for edit in edits if edit.place.cell == number]) for number, text in texts.items()}
-    new = _notebook_bytes(data, source, after) if source.is_notebook else _script_bytes(data, source, after[None])
+    edits = {number: [edit for item in applied for edit in item.hit.all_edits if edit.place.cell == number] for number in texts}
+    after = {number: apply_edits(text, edits[number]) for number, text in texts.items()}
+    if source.is_notebook:
+        changes = {number: _changes(text, edits[number]) for number, text in texts.items() if number is not None}
+        new = replace_pieces(data, {number: some for number, some in changes.items() if some})
+    else:
+        new = _script_bytes(data, source, after[None])
     return None if new is None else FileFix(source.path, new, diff_of(source, after), applied)
 
 
@@ -101,14 +105,22 @@ def _still_parses(cell: Cell, text: str) -> bool:
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """The text with each place replaced, from the last to the first."""
+    """The text with each place replaced."""
+    for begin, end, new in _changes(text, edits):
+        text = text[:begin] + new + text[end:]
+    return text
+
+
+def _changes(text: str, edits: Iterable[Edit]) -> list[TextChange]:
+    """Edits by characters of the text, from the last to the first, with its own line ends."""
     starts = [found.start() for found in _LINE.finditer(text)] or [0]
     line_end = "\r\n" if "\r\n" in text else "\r" if "\r" in text and "\n" not in text else "\n"
+    found = []
     for edit in sorted(edits, key=lambda edit: (edit.place.line, edit.place.column), reverse=True):
-        begin = starts[edit.place.line - 1] + edit.place.column
         end = starts[(edit.place.end_line or edit.place.line) - 1] + edit.place.end_column
-        text = text[:begin] + re.sub(r"\r?\n", line_end, edit.replacement) + text[end:]
-    return text
+        new = re.sub(r"\r?\n", line_end, edit.replacement)
+        found.append((starts[edit.place.line - 1] + edit.place.column, end, new))
+    return found
 
 
 def diff_of(source: SourceFile, after: dict[int | None, str]) -> str:
@@ -147,18 +159,18 @@ def _script_bytes(data: bytes, source: SourceFile, text: str) -> bytes:
     return new if new.startswith(mark) else mark + new
 
 
-def _notebook_bytes(data: bytes, source: SourceFile, after: dict[int | None, str]) -> bytes | None:
-    changed = {cell.number: after[cell.number] for cell in source.cells if after[cell.number] != cell.text}
-    return replace_sources(data, {number: text for number, text in changed.items() if number is not None})
-
-
 def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | None:
     """The file with every mechanical fix applied; None where there is none."""
     before = source = with_neighbours(parse_source(path, data))
     found, problems = lint_source(source, rules)
     applied: list[LintFinding] = []
     for _ in range(_MOST_ROUNDS):
-        fixed = _fixed(source, data, found)
+        if source.encoding.startswith(_NOT_REWRITTEN):
+            break
+        try:
+            fixed = fix_source(source, data, found)
+        except UnicodeError:  # a notebook in another encoding than UTF-8: left as it is
+            break
         if fixed is None or fixed.data == data:
             break
         applied += fixed.applied
@@ -169,15 +181,6 @@ def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | 
         return None
     diff = diff_of(before, {cell.number: cell.text for cell in source.cells})
     return FileRepair(path, data, diff, applied, found, problems)
-
-
-def _fixed(source: SourceFile, data: bytes, found: Sequence[LintFinding]) -> FileFix | None:
-    if source.encoding.startswith(_NOT_REWRITTEN):
-        return None
-    try:
-        return fix_source(source, data, found)
-    except UnicodeError:  # a notebook in another encoding than UTF-8: left as it is
-        return None
 
 
 def put_in_place(repaired: FileFix) -> None:

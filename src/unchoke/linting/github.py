@@ -50,12 +50,9 @@ def _file(path: str) -> str:
 
 def _command(level: str, properties: Mapping[str, object], message: str) -> str:
     """``::warning file=a.py,line=3,title=t::message`` with everything escaped that would end a part of it."""
-    return f"::{level} {','.join(f'{name}={_property(value)}' for name, value in properties.items())}::{_data(message)}"
+    escaped = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()}
+    return f"::{level} {','.join(f'{name}={value}' for name, value in escaped.items())}::{_data(message)}"
 
 
 def _data(text: object) -> str:
     return str(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(value: object) -> str:
-    return _data(value).replace(":", "%3A").replace(",", "%2C")

@@ -34,6 +34,7 @@ _IGNORE = re.compile(r"#\s*unchoke:\s*ignore(?:\[(?P<codes>[\w\s,-]*)\])?", re.I
 _USES_DATA = re.compile(
     r"\bDataLoader\(|\.(?:backward|fit\w*|train|predict\w*)\(|GradientTape|Trainer\(|flow_from_|load_state_dict\("
 )
+_MARK = re.compile(r"#\s*(?:noqa|unchoke)", re.IGNORECASE)
 _CODE = re.compile(r"[\w-]+")
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
 _TEST_FOLDERS = frozenset({"tests", "testing", "test_utils"})
@@ -105,8 +106,8 @@ def lint(
     rules = chosen_rules(select, ignore, nits=nits)
     results = []
     for path, below in _listed(paths):
-        source = _read(path)
         with _uncollected():
+            source = _read(path)
             results.append(lint_file(source, rules, in_tests=is_test_code(below, source)))
     return join_results(results)
 
@@ -144,16 +145,12 @@ def join_results(results: Iterable[LintResult]) -> LintResult:
     return LintResult(found, problems, files, cells, sum(result.nits_left_out for result in some))
 
 
-def _uses_data(source: SourceFile) -> bool:
-    """Does it train, load or predict itself? What only defines things is read by whoever uses it."""
-    return source.is_notebook or any(_USES_DATA.search(cell.text) for cell in source.cells)
-
-
 def _read(path: Path) -> SourceFile:
     """The file, or a source with nothing in it but the reason why it could not be opened: the others go on."""
     try:
         source = read_source(path)
-        return with_neighbours(source) if _uses_data(source) else source
+        uses_data = source.is_notebook or any(_USES_DATA.search(cell.text) for cell in source.cells)
+        return with_neighbours(source) if uses_data else source  # what only defines things is read by whoever uses it
     except UsageError as error:
         return SourceFile(str(path), path.suffix == ".ipynb", (), (SourceProblem(None, None, f"cannot be opened: {error.why}"),))
 
@@ -255,7 +252,7 @@ def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[L
 
 def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
     """Everything the rules find, nits and all, in the order of the source."""
-    problems = [_file_problem(source, problem) for problem in source.problems]
+    problems = [FileProblem(source.path, item.cell, item.line, item.message) for item in source.problems]
     marks = IgnoreMarks(source)
     found: dict[tuple[str, CodePlace], LintFinding] = {}
     for program in _programs(source, problems):
@@ -267,6 +264,7 @@ def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[Lint
                 continue
             if key not in found and not is_borrowed(place) and not marks.silences(place, loaded.rule.code):
                 found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
+        program.memory.clear()  # its answers know the program: without them it goes at once, and no garbage is searched for
     return sorted(
         found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
     ), problems
@@ -274,10 +272,9 @@ def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[Lint
 
 def _refused(program: Program) -> Iterator[CodePlace]:
     """Blocks that must fail, `with pytest.raises(…):`: what is wrong in them is wanted."""
-    for block in program.nodes(ast.With, ast.AsyncWith):
-        if any(
-            isinstance(item.context_expr, ast.Call) and program.method(item.context_expr) in _REFUSALS for item in block.items
-        ):
+    for call in program.calls_to(*_REFUSALS):
+        block = program.statement(call)
+        if isinstance(program.parent(call), ast.withitem) and block is not None:
             yield program.place(block)
 
 
@@ -308,10 +305,6 @@ def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:
     return [item.finding for item in found], [problem.message for problem in problems if problem.internal]
 
 
-def _file_problem(source: SourceFile, problem: SourceProblem) -> FileProblem:
-    return FileProblem(source.path, problem.cell, problem.line, problem.message)
-
-
 def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Finding:
     kind = hit.kind or rule.kind
     claim = "" if hit.gain else rule.claim
@@ -340,17 +333,12 @@ class IgnoreMarks:
     def __init__(self, source: SourceFile) -> None:
         self._marks: dict[tuple[int | None, int], set[str] | None] = {}
         for cell in source.cells:
-            if cell.kind == "code" and "#" in cell.text:
+            if cell.kind == "code" and _MARK.search(cell.text):
                 for number, line in enumerate(split_lines(cell.text), start=1):
-                    if "#" in line:
-                        self._read(cell.number, number, line)
-
-    def _read(self, cell: int | None, number: int, line: str) -> None:
-        for found in (_NOQA.search(line), _IGNORE.search(line)):
-            if found:
-                codes = found.group("codes")
-                named = set(_CODE.findall(codes.lower())) if codes and codes.strip(" :") else None
-                self._marks[cell, number] = named
+                    for found in filter(None, (_NOQA.search(line), _IGNORE.search(line))):
+                        codes = found.group("codes")
+                        named = set(_CODE.findall(codes.lower())) if codes and codes.strip(" :") else None
+                        self._marks[cell.number, number] = named
 
     def silences(self, place: CodePlace, code: str) -> bool:
         """Is the finding's line, or the last line of what it points at, marked for this rule or for all?"""

@@ -96,9 +96,11 @@ def run_lint(
     files = [path for path in paths if path != STDIN]
     result = lint(files, select=select, ignore=ignore, nits=nits) if files else LintResult()
     if stdin is not None:
-        result = _with_stdin(result, stdin, rules)
+        source = replace(parse_source(_name_of(stdin), stdin), path=_STDIN_NAME)
+        result = join_results([result, lint_file(source, rules)])
     if not result.files:
-        raise _nothing_there(files)
+        why = "there is no .py and no .ipynb file; hidden folders, build, dist and environments are passed over"
+        raise UsageError(f"nothing to lint in {', '.join(files)}", why=why, try_="name a notebook, a script or another folder")
     repaired = _repaired(result, rules, stdin) if fix or diff else {}
     if fix:
         for file in repaired.values():
@@ -109,19 +111,9 @@ def run_lint(
     return LintSession(list(paths), result, rules, time.perf_counter() - begun, list(repaired.values()), fix, chosen)
 
 
-def _with_stdin(result: LintResult, stdin: bytes, rules: Sequence[LoadedRule]) -> LintResult:
-    source = replace(parse_source(_name_of(stdin), stdin), path=_STDIN_NAME)
-    return join_results([result, lint_file(source, rules)])
-
-
 def _name_of(stdin: bytes) -> str:
     """A notebook can be piped in too: a JSON object is one, and no script worth reading."""
     return f"{_STDIN_NAME}.ipynb" if stdin.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else f"{_STDIN_NAME}.py"
-
-
-def _nothing_there(files: Sequence[str]) -> UsageError:
-    why = "there is no .py and no .ipynb file; hidden folders, build, dist and environments are passed over"
-    return UsageError(f"nothing to lint in {', '.join(files)}", why=why, try_="name a notebook, a script or another folder")
 
 
 def _repaired(result: LintResult, rules: Sequence[LoadedRule], stdin: bytes | None) -> dict[str, FileRepair]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from unchoke.code.magics import split_lines
 from unchoke.code.source import CodePlace, SourceFile
 from unchoke.core.units import format_count, format_seconds
-from unchoke.linting.fixing import FileRepair, line_diff
+from unchoke.linting.fixing import line_diff
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_session import LintSession
 from unchoke.linting.rule import Rule
@@ -26,6 +26,7 @@ _LABEL = 9
 _LONGEST_DIFF = 6  # lines; what is longer is for --diff
 _LONGEST_LINE = 160
 _FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
+_KINDS = {"choke": "choke point", "risk": "risk", "nit": "nit"}
 
 
 def render_lint(linted: LintSession) -> str:
@@ -44,13 +45,13 @@ def render_lint(linted: LintSession) -> str:
 def render_finding(item: LintFinding) -> str:
     """``train.ipynb:cell 3:12:9: code: title``, the line with a caret, and what to do about it."""
     finding = item.finding
-    lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}{_of_kind(item)}"]
+    lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}"]
+    lines[0] += "" if item.kind == "choke" else f" ({item.kind})"
     lines += _excerpt(item.source, item.place)
     lines.append(wrap(finding.message, indent="  "))
-    rows = [
-        ("gain", _gain(item)),
-        ("fix", (f"{item.finding.fix} (--fix does it)" if item.hit.all_edits else item.finding.fix)),
-    ]
+    claim = "" if item.hit.gain or not item.rule.claim else f" (measured: docs/claims.md, {item.rule.claim})"
+    fix = f"{finding.fix} (--fix does it)" if item.hit.all_edits else finding.fix
+    rows = (("gain", f"{finding.expected_gain}{claim}"), ("fix", fix))
     lines += [_labelled(word, text) for word, text in rows if text]
     lines += _diff_lines(item)
     return "\n".join([*lines, *([_labelled("command", finding.command)] if finding.command else [])])
@@ -66,11 +67,6 @@ def _diff_lines(item: LintFinding) -> list[str]:
     return [f"{' ' * (_LABEL + 2)}{line}".rstrip() for line in cut]
 
 
-def _of_kind(item: LintFinding) -> str:
-    """What it is, where that is not a choke."""
-    return "" if item.kind == "choke" else f" ({item.kind})"
-
-
 def location(path: str, place: CodePlace) -> str:
     """``file:line:column``, with the cell between for a notebook; columns count from 1, as editors do."""
     cell = "" if place.cell is None else f"cell {place.cell}:"
@@ -81,35 +77,20 @@ def render_sum(linted: LintSession) -> str:
     """How many of which rule, what was read and how long it took, and the next command."""
     result, counts = linted.result, linted.by_rule
     num_files = len({item.finding.path for item in result.found})
-    found = f"{_by_kind(linted)} in {format_count(num_files, 'file')}" if counts else _nothing(linted)
+    gone, mended = sum(len(file.applied) for file in linted.repaired), format_count(len(linted.repaired), "file")
+    left, them = result.nits_left_out, "it" if result.nits_left_out == 1 else "them"
+    kinds = ", ".join(format_count(count, _KINDS[kind]) for kind, count in linted.by_kind.items())
+    nothing = "nothing could be read, so nothing was looked for" if linted.nothing_read else "nothing"
+    found = f"{kinds} in {format_count(num_files, 'file')}" if counts else nothing
     rows = [
-        ("fixed" if linted.written else "fixable", _fixed(linted.repaired)),
+        ("fixed" if linted.written else "fixable", f"{format_count(gone, 'choke point')} in {mended}" if gone else ""),
         ("found", found),
         ("rules", wrap(", ".join(f"{count} {code}" for code, count in counts.items()), indent=" " * _LABEL).lstrip()),
-        ("nits", _nits_left_out(result)),
+        ("nits", f"{left:,} that hardly {'matters' if left == 1 else 'matter'} left out: --nits shows {them}" if left else ""),
         ("read", _read(result, linted.seconds)),
         ("next", next_command(linted)),
     ]
     return "\n".join(f"{word:<{_LABEL}}{visible_block(text)}" for word, text in rows if text)
-
-
-def _nothing(linted: LintSession) -> str:
-    return "nothing could be read, so nothing was looked for" if linted.nothing_read else "nothing"
-
-
-def _by_kind(linted: LintSession) -> str:
-    """``3 choke points, 1 risk``: what matters first."""
-    words = {"choke": "choke point", "risk": "risk", "nit": "nit"}
-    return ", ".join(format_count(count, words[kind]) for kind, count in linted.by_kind.items())
-
-
-def _nits_left_out(result: LintResult) -> str:
-    left = result.nits_left_out
-    return (
-        f"{left:,} that hardly {'matters' if left == 1 else 'matter'} left out: --nits shows {'it' if left == 1 else 'them'}"
-        if left
-        else ""
-    )
 
 
 def next_command(linted: LintSession) -> str:
@@ -130,26 +111,21 @@ def render_statistics(linted: LintSession) -> str:
     by_rule: dict[str, list[LintFinding]] = {}
     for item in linted.result.found:
         by_rule.setdefault(item.rule.code, []).append(item)
-    rows = [_statistic(code, by_rule[code]) for code in linted.by_rule]
+    rows = []
+    for code in linted.by_rule:
+        items = by_rule[code]
+        fixable, files = sum(bool(item.hit.all_edits) for item in items), len({item.finding.path for item in items})
+        rows.append((f"{len(items):,}", f"{files:,}", f"{fixable:,}" if fixable else "-", code, items[0].rule.title))
     table = columns(rows, header=("findings", "files", "--fix", "rule", "what it is"), right=(0, 1, 2)) if rows else ""
     return "\n\n".join(part for part in (table, render_sum(linted)) if part)
 
 
-def _statistic(code: str, items: Sequence[LintFinding]) -> tuple[str, str, str, str, str]:
-    fixable = sum(bool(item.hit.all_edits) for item in items)
-    files = len({item.finding.path for item in items})
-    return f"{len(items):,}", f"{files:,}", f"{fixable:,}" if fixable else "-", code, items[0].rule.title
-
-
 def render_rules(rules: Sequence[LoadedRule]) -> str:
     """All rules in a table."""
-    rows = [
-        (rule.code, rule.group, rule.kind, "yes" if rule.fixable else "-", rule.title)
-        for rule in (loaded.rule for loaded in rules)
-    ]
-    return (
-        f"{columns(rows, header=('rule', 'group', 'kind', '--fix', 'what it is'))}\n\nnext   unchoke lint --explain {rows[0][0]}"
-    )
+    every = [loaded.rule for loaded in rules]
+    rows = [(rule.code, rule.group, rule.kind, "yes" if rule.fixable else "-", rule.title) for rule in every]
+    table = columns(rows, header=("rule", "group", "kind", "--fix", "what it is"))
+    return f"{table}\n\nnext   unchoke lint --explain {rows[0][0]}"
 
 
 def render_rule(loaded: LoadedRule) -> str:
@@ -216,24 +192,12 @@ def _labelled(word: str, text: str) -> str:
     return f"  {word:<{_LABEL}}{wrap(text, indent=' ' * (_LABEL + 2)).lstrip()}"
 
 
-def _gain(item: LintFinding) -> str:
-    claim = "" if item.hit.gain else item.rule.claim
-    return f"{item.finding.expected_gain} (measured: docs/claims.md, {claim})" if claim else item.finding.expected_gain
-
-
 def _problem(problem: FileProblem) -> str:
     where = [visible(problem.path)]
     where += [f"cell {problem.cell}"] if problem.cell is not None else []
     where += [str(problem.line)] if problem.line is not None else []
     word = "a bug in unchoke, please report it" if problem.internal else "not read"
     return f"{':'.join(where)}: {word}: {visible(problem.message)}"
-
-
-def _fixed(repaired: Sequence[FileRepair]) -> str:
-    gone = sum(len(file.applied) for file in repaired)
-    if not gone:
-        return ""
-    return f"{format_count(gone, 'choke point')} in {format_count(len(repaired), 'file')}"
 
 
 def _read(result: LintResult, seconds: float) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from unchoke.code.answers import remembered
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped
-from unchoke.code.facts.origins import runs_for_each_sample, sources
+from unchoke.code.facts.origins import comprehensions_round, runs_for_each_sample, sources
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, TABLE_PARSERS, words
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
@@ -78,6 +78,12 @@ def inherits(program: Program, owner: ast.ClassDef | None, *names: str) -> bool:
 def whole_round(program: Program, loop: Round) -> ast.AST:
     """The loop itself; of a comprehension's `for`, the comprehension."""
     return (program.parent(loop) or loop) if isinstance(loop, ast.comprehension) else loop
+
+
+def rounds_of(program: Program, node: ast.AST) -> list[Round]:
+    """The `for` parts round a node, of comprehensions and of loops, innermost first."""
+    loops = (loop for loop in program.loops_around(node) if not isinstance(loop, ast.While))
+    return [*comprehensions_round(program, node), *loops]
 
 
 def num_items(program: Program, node: ast.expr) -> int | None:

@@ -69,7 +69,6 @@ class Rule:
     `holds_alone`: is it so by a function's text alone, whoever calls it, how often and on what? All else is a nit in a library.
     """
 
-    code: str
     group: Group
     stage: str
     title: str
@@ -82,6 +81,7 @@ class Rule:
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"
     frameworks: tuple[str, ...] = ("torch", "keras")
     holds_alone: bool = False
+    code: str = ""  # its file's name with dashes, given when it is loaded
 
 
 def at_method(program: Program, call: ast.Call) -> CodePlace:

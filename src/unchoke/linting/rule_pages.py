@@ -94,18 +94,14 @@ def _page(loaded: LoadedRule) -> str:
 
 
 def _facts(rule: Rule) -> list[tuple[str, str]]:
-    said = rule_facts(replace(rule, gain=_cell(rule.gain)), f"[{rule.claim}](../claims.md#{_anchor(rule.claim)})")
+    anchor = re.sub(r"[^\w\- ]", "", rule.claim.lower()).replace(" ", "-")  # as GitHub makes them
+    said = rule_facts(replace(rule, gain=_cell(rule.gain)), f"[{rule.claim}](../claims.md#{anchor})")
     rows = [("instead", f"`{_cell(text)}`") if word == "command" else (_WORDS.get(word, word), text) for word, text in said]
     return [*rows, ("leave out", f"`# noqa: {rule.code}` on the line")]
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _anchor(heading: str) -> str:
-    """As GitHub makes them: lower case, dashes for spaces, punctuation dropped."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def main(arguments: Sequence[str]) -> None:

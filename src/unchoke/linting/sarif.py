@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from unchoke import __version__
 from unchoke.code.source import CodePlace
-from unchoke.core.findings import Finding
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_text import source_line
 from unchoke.linting.rule import SEVERITIES, Edit
@@ -37,10 +36,11 @@ def sarif_log(result: LintResult, rules: Sequence[LoadedRule]) -> dict[str, Any]
     place_of = {loaded.rule.code: place for place, loaded in enumerate(rules)}
     driver = {"name": "unchoke", "semanticVersion": __version__, "rules": [_rule(loaded) for loaded in rules]}
     seen: Counter[str] = Counter()
+    notices = [_notification(problem) for problem in result.problems]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(result.problems)],
+        "invocations": [{"executionSuccessful": True, **({"toolExecutionNotifications": notices} if notices else {})}],
         "results": [_result(item, place_of, seen) for item in result.found],
     }
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
@@ -61,10 +61,11 @@ def _rule(loaded: LoadedRule) -> dict[str, Any]:
 
 def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> dict[str, Any]:
     finding = item.finding
+    fix = f"{finding.fix[:1].upper()}{finding.fix[1:]}"
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "level": _LEVELS[finding.severity],
-        "message": {"text": _message(finding)},
+        "message": {"text": f"{finding.message.rstrip('.')}. {fix}" if fix else finding.message},
         "locations": [_location(item)],
         "partialFingerprints": {"chokePoint/v1": _fingerprint(item, seen)},
         "properties": {
@@ -79,14 +80,10 @@ def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> 
     if finding.code in place_of:
         result["ruleIndex"] = place_of[finding.code]
     if item.hit.all_edits and not item.source.is_notebook:
-        result["fixes"] = [_fix(item)]
+        replacements = [_replacement(edit) for edit in item.hit.all_edits]
+        change = {"artifactLocation": {"uri": _uri(finding.path or "")}, "replacements": replacements}
+        result["fixes"] = [{"description": {"text": finding.fix or item.rule.title}, "artifactChanges": [change]}]
     return result
-
-
-def _message(finding: Finding) -> str:
-    """What is found, and as a sentence of its own what to write instead."""
-    fix = f"{finding.fix[:1].upper()}{finding.fix[1:]}"
-    return f"{finding.message.rstrip('.')}. {fix}" if fix else finding.message
 
 
 def _location(item: LintFinding) -> dict[str, Any]:
@@ -116,12 +113,6 @@ def _region(place: CodePlace) -> dict[str, Any]:
     return region
 
 
-def _fix(item: LintFinding) -> dict[str, Any]:
-    replacements = [_replacement(edit) for edit in item.hit.all_edits]
-    change = {"artifactLocation": {"uri": _uri(item.finding.path or "")}, "replacements": replacements}
-    return {"description": {"text": item.finding.fix or item.rule.title}, "artifactChanges": [change]}
-
-
 def _replacement(edit: Edit) -> dict[str, Any]:
     """An insertion deletes a region of no width: it begins where it ends."""
     end = {"endLine": edit.place.end_line or edit.place.line, "endColumn": edit.place.end_column + 1}
@@ -134,11 +125,6 @@ def _fingerprint(item: LintFinding, seen: Counter[str]) -> str:
     known_by = "\0".join([item.finding.code, PurePath(item.finding.path or "").as_posix(), line])
     seen[known_by] += 1
     return sha256(f"{known_by}\0{seen[known_by]}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _invocation(problems: Sequence[FileProblem]) -> dict[str, Any]:
-    notices = [_notification(problem) for problem in problems]
-    return {"executionSuccessful": True, **({"toolExecutionNotifications": notices} if notices else {})}
 
 
 def _notification(problem: FileProblem) -> dict[str, Any]:

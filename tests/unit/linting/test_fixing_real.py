@@ -64,7 +64,6 @@ SCRIPT = textwrap.dedent('''
 EXPECTED = {
     'map_location="cpu")': 'map_location="cpu", weights_only=True)',
     "pin_memory=True": "pin_memory=torch.cuda.is_available()",
-    "def evaluate(": "@torch.no_grad()\ndef evaluate(",
     "summe += loss": "summe += loss.detach()",
     "append(loss)": "append(loss.detach())",
 }

@@ -24,7 +24,6 @@ PROGRAMS = sorted(path.name for path in FOLDER.glob("[a-z]*.py"))
 RULES = [load_rule(code) for code in CODES]
 FIXED = {
     "running_loss.py": "graph-kept",
-    "evaluated.py": "no-inference-mode",
     "own_checkpoint.py": "unsafe-load",
     "pinned.py": "pin-without-cuda",
     "channels_last.py": "channels-last-unsafe",

@@ -27,7 +27,7 @@ class Leaves(Dataset):
         return os.path.exists(self.files[i])
 """
 MARK = LoadedRule(
-    Rule("stat-per-sample", "input", "stat", "t"), lambda program: (Hit(call, "m") for call in program.calls_to("f")), ""
+    Rule("input", "stat", "t", code="stat-per-sample"), lambda program: (Hit(call, "m") for call in program.calls_to("f")), ""
 )
 
 
@@ -59,7 +59,7 @@ def test_a_finding_carries_its_place_its_fix_and_its_command(tmp_path: Path) -> 
     [("", "", "unmeasured"), ("half the time", "", "half the time (unmeasured)"), ("3 s to 1 s", "A", "3 s to 1 s")],
 )
 def test_a_gain_that_was_not_measured_says_so(gain: str, claim: str, said: str) -> None:
-    rule = LoadedRule(Rule("stat-per-sample", "input", "stat", "t", gain=gain, claim=claim), MARK.check, "")
+    rule = LoadedRule(Rule("input", "stat", "t", gain=gain, claim=claim, code="stat-per-sample"), MARK.check, "")
     ((found,), _) = lint_source(parse_source("a.py", b"f(1)"), [rule])
     assert found.finding.expected_gain == said
 
@@ -90,7 +90,7 @@ def test_a_rule_that_fails_is_reported_and_the_others_go_on() -> None:
     def fails(program: Program) -> Iterator[Hit]:
         raise KeyError("oops")
 
-    broken = LoadedRule(Rule("host-sync", "device", "step", "t"), fails, "")
+    broken = LoadedRule(Rule("device", "step", "t", code="host-sync"), fails, "")
     found, problems = lint_source(parse_source("a.py", b"f(1)"), [broken, MARK])
     assert len(found) == 1
     assert problems[0].internal
@@ -101,7 +101,7 @@ def test_findings_come_in_the_order_of_the_source() -> None:
     def backwards(program: Program) -> Iterator[Hit]:
         yield from (Hit(call, "m") for call in reversed(list(program.nodes(ast.Call))))
 
-    assert lines("f(1)\ng(2)\nh(3)", LoadedRule(Rule("a", "input", "stat", "t"), backwards, "")) == [1, 2, 3]
+    assert lines("f(1)\ng(2)\nh(3)", LoadedRule(Rule("input", "stat", "t", code="a"), backwards, "")) == [1, 2, 3]
 
 
 def test_folders_are_searched_for_notebooks_and_scripts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from unchoke.code.bindings import written
 from unchoke.code.constant_values import Values
 from unchoke.code.node_index import FunctionNode, is_none
 
@@ -124,28 +125,24 @@ def _leaves(program: Values, node: ast.AST) -> bool:
 
 
 def _skips(statement: ast.stmt) -> bool:
-    leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Continue | ast.Return) and not statement.orelse
-    return leaves and isinstance(statement, ast.If) and _is_now_and_then(statement.test)
+    if not isinstance(statement, ast.If) or statement.orelse or not isinstance(statement.body[-1], ast.Continue | ast.Return):
+        return False
+    return _is_now_and_then(statement.test)
 
 
 def _is_now_and_then(test: ast.expr) -> bool:
-    if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) and not _is_text(part.left) for part in ast.walk(test)):
+    parts = list(ast.walk(test))
+    rests = [part.left for part in parts if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod)]
+    if any(not isinstance(left, ast.Constant) or not isinstance(left.value, str) for left in rests):
         return True
-    names = {part.id.lower() for part in ast.walk(test) if isinstance(part, ast.Name)}
-    names |= {part.attr.lower() for part in ast.walk(test) if isinstance(part, ast.Attribute)}
+    names = {part.id.lower() for part in parts if isinstance(part, ast.Name)}
+    names |= {part.attr.lower() for part in parts if isinstance(part, ast.Attribute)}
     if any(switch in name for name in names for switch in _SWITCHES) or names & _CLOCKS:
         return True
-    return any(_is_one_round(part) for part in ast.walk(test) if isinstance(part, ast.Compare))
+    return any(_is_one_round(part) for part in parts if isinstance(part, ast.Compare))
 
 
 def _is_one_round(test: ast.Compare) -> bool:
     """`step == 0`, `i == len(loader) - 1`, `step < 3`."""
-    left = test.left
-    name = left.id if isinstance(left, ast.Name) else left.attr if isinstance(left, ast.Attribute) else ""
-    if isinstance(left, ast.BinOp) and isinstance(left.left, ast.Name):
-        name = left.left.id
+    name = written(test.left).rpartition(".")[2]
     return name.lower() in _COUNTERS and isinstance(test.ops[0], ast.Eq | ast.Lt | ast.LtE | ast.In)
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -54,11 +54,7 @@ def looks_for_cuda(program: Program) -> bool:
                 return True
         if last == "is_built" and CUDA in program.written(node):
             return True
-    return _skips_without_card(program)
-
-
-def _skips_without_card(program: Program) -> bool:
-    """`@requires_nccl()`, `@skip_if_lt_x_gpu(2)`, `pytest.mark.skipif(…cuda…)`, `self.skipTest("no GPU")`."""
+    # `@requires_nccl()`, `@skip_if_lt_x_gpu(2)`, `pytest.mark.skipif(…cuda…)`, `self.skipTest("no GPU")`
     marks = [mark for node in program.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) for mark in node.decorator_list]
     marks += program.calls_to("skip", "skipif", "skipIf", "skipUnless", "skipTest")
     return any(_SKIPS.search(text) and _CARD.search(text) for text in map(program.text, marks))
@@ -67,17 +63,13 @@ def _skips_without_card(program: Program) -> bool:
 @remembered
 def plain_device(program: Program) -> str:
     """The one kind of device the program states: CPU, or MPS (with or without the CPU to fall back on); empty for all others."""
-    if mentions_cuda(program) or _is_open(program) or program.could_be_elsewhere(r"\bcuda\b|\bdevice\b"):
+    named = [item.value for name in ("device", "self.device", "DEVICE") for item in program.given(name)]
+    given = [keyword.value for keyword in program.nodes(ast.keyword) if keyword.arg == "device"]
+    is_open = any(not _is_stated(program, node) for node in (*named, *given))  # a branch, an option, a library's answer
+    if is_open or mentions_cuda(program) or program.could_be_elsewhere(r"\bcuda\b|\bdevice\b"):
         return ""
     stated = {device for device, _ in _decisions(program, defaults=True)}
     return MPS if MPS in stated else CPU if CPU in stated else ""
-
-
-def _is_open(program: Program) -> bool:
-    """May the device be something else than the words that can be read: by one branch, an option, a library's answer?"""
-    named = [item.value for name in ("device", "self.device", "DEVICE") for item in program.given(name)]
-    given = [keyword.value for keyword in program.nodes(ast.keyword) if keyword.arg == "device"]
-    return any(not _is_stated(program, node) for node in (*named, *given))
 
 
 def _is_stated(program: Program, node: ast.expr) -> bool:
@@ -98,7 +90,9 @@ def runs_on_cpu(program: Program) -> bool:
     """Is the device plainly the CPU: stated, or no word of any device in a program that moves nothing?"""
     if plain_device(program):
         return plain_device(program) == CPU
-    return not mentions_cuda(program) and not _speaks_of_devices(program) and not program.could_be_elsewhere(r"\bcuda\b")
+    named = program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias)
+    moved = any(map(_is_device_word, named)) or any(_moves(program, call) for call in program.nodes(ast.Call))
+    return not moved and not mentions_cuda(program) and not program.could_be_elsewhere(r"\bcuda\b")
 
 
 @remembered
@@ -109,14 +103,11 @@ def mentions_cuda(program: Program) -> bool:
             return True
     for constant in program.nodes(ast.Constant):
         word = constant.value
-        if isinstance(word, str) and len(word) < 24 and (_device_of(word) == CUDA or _is_accelerator(program, constant)):
+        parent = program.parent(constant)
+        asked = isinstance(parent, ast.keyword) and parent.arg == "accelerator" and word in ("gpu", "auto")
+        if asked or _device_of(word) == CUDA:
             return True
     return False
-
-
-def _is_accelerator(program: Program, constant: ast.Constant) -> bool:
-    parent = program.parent(constant)
-    return isinstance(parent, ast.keyword) and parent.arg == "accelerator" and constant.value in ("gpu", "auto")
 
 
 def _identifier(node: ast.AST) -> str:
@@ -125,12 +116,6 @@ def _identifier(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return (node.name if isinstance(node, ast.alias) else getattr(node, "arg", None)) or ""
-
-
-def _speaks_of_devices(program: Program) -> bool:
-    """Is anything called a device, moved, or handed to something that moves it?"""
-    named = program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias)
-    return any(map(_is_device_word, named)) or any(_moves(program, call) for call in program.nodes(ast.Call))
 
 
 def _is_device_word(node: ast.AST) -> bool:
@@ -178,23 +163,15 @@ def _decisions(program: Program, *, defaults: bool = False) -> Iterator[tuple[st
         if defaults and program.method(call) == "add_argument":
             yield from _words(program.argument(call, "default"))
     for node in program.nodes(ast.Assign, ast.AnnAssign):
-        for target, value in _assignments(node):
-            for word, node_named in _words(value):
-                if _names_device(program, target):
-                    yield word, node_named
+        for target in targets_of(node):
+            parts, values = (getattr(side, "elts", [side]) for side in (target, node.value))
+            pairs = zip(parts, values, strict=False) if len(parts) == len(values) else [(target, node.value)]
+            yield from (found for part, value in pairs for found in _words(value) if _names_device(program, part))
     for table in program.nodes(ast.Dict):
         for key, value in zip(table.keys, table.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str) and "device" in key.value.lower():
                 yield from _words(value)
     yield from _by_default(program)
-
-
-def _assignments(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    for target in targets_of(node):
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            yield from zip(target.elts, node.value.elts, strict=False)
-        else:
-            yield target, node.value
 
 
 def _names_device(program: Program, target: ast.expr) -> bool:
@@ -212,8 +189,10 @@ def _names_device(program: Program, target: ast.expr) -> bool:
 
 def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else program.method(call)
-    if method == CUDA and isinstance(call.func, ast.Attribute) and not _is_override(program, call, call.func):
-        yield CUDA, call
+    function = program.enclosing_function(call)
+    offered = function is not None and function.name in (CUDA, "to", "apply", "_apply")  # `def cuda(self): … super().cuda()`
+    if method == CUDA and isinstance(call.func, ast.Attribute) and not offered and program.name(call.func.value) != "super":
+        yield from () if program.name(call).startswith("torch.") else ((CUDA, call),)
     if program.name(call).startswith("torch.cuda.") and method in _NEEDS_CUDA:
         yield CUDA, call
     if method in _TAKERS and call.args:
@@ -224,22 +203,11 @@ def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
         elif keyword.arg == "map_location":
             yield from ((word, node) for word, node in _words(keyword.value) if word == CUDA)
         elif keyword.arg in ("accelerator", "gpus") and method in ("Trainer", "Fabric"):
-            yield from _by_accelerator(program, keyword)
-
-
-def _is_override(program: Program, call: ast.Call, func: ast.Attribute) -> bool:
-    """`def cuda(self): return super().cuda()` offers it and does not ask for it; nor is `torch.cuda` a call."""
-    function = program.enclosing_function(call)
-    offered = function is not None and function.name in (CUDA, "to", "apply", "_apply")
-    return offered or program.name(func.value) == "super" or program.name(call).startswith("torch.")
-
-
-def _by_accelerator(program: Program, keyword: ast.keyword) -> Iterator[tuple[str, ast.AST]]:
-    given = program.value(keyword.value)
-    if keyword.arg == "gpus" and isinstance(given, int) and given:
-        yield CUDA, keyword.value
-    elif isinstance(given, str) and given in _ACCELERATORS:
-        yield _ACCELERATORS[given], keyword.value
+            given = program.value(keyword.value)
+            if keyword.arg == "gpus" and isinstance(given, int) and given:
+                yield CUDA, keyword.value
+            elif isinstance(given, str) and given in _ACCELERATORS:
+                yield _ACCELERATORS[given], keyword.value
 
 
 def _words(node: ast.expr | None) -> Iterator[tuple[str, ast.AST]]:

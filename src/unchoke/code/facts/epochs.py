@@ -1,7 +1,7 @@
-"""Runs over epochs: which loops they are, how often they go round, which code they run; and the callbacks of a fit.
+"""Runs over epochs: which loops they are, how often they go round, which code they run; the callbacks and the data of a fit.
 
-In comes a program, out go `EpochRun` records, one for each loop over epochs that trains, and callbacks as the expressions that
-make them. For rules about what a kill loses. What is saved is told by `saving`.
+In comes a program, out go `EpochRun` records, one for each loop over epochs that trains, callbacks as the expressions that make
+them, and `Feed` records, one for each `fit` of Keras. What is saved is told by `saving`, loaders of PyTorch by `loaders`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.loops import NOT_EPOCHS, STEPS, count_of, is_range, says_epoch, target_words, unwrapped
+from unchoke.code.constant_values import is_number
+from unchoke.code.facts.loops import NOT_EPOCHS, STEPS, Fit, count_of, is_range, says_epoch, target_words, unwrapped
 from unchoke.code.facts.origins import sources
 from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
@@ -56,7 +56,7 @@ def epoch_runs(program: Program) -> list[EpochRun]:
 
 def _run(program: Program, node: LoopNode, batches: LoopNode | FunctionNode | None) -> EpochRun:
     functions = {function for block in node.body for function in program.reach(block)}
-    return EpochRun(node, batches, num_epochs(program, node), tuple(program.in_order(functions)))
+    return EpochRun(node, batches, count_of(program, node), tuple(program.in_order(functions)))
 
 
 def nodes_of(program: Program, run: EpochRun, *types: type[N]) -> Iterator[N]:
@@ -65,26 +65,14 @@ def nodes_of(program: Program, run: EpochRun, *types: type[N]) -> Iterator[N]:
         yield from program.within(block, *types)
 
 
-def num_epochs(program: Program, loop: LoopNode) -> Any:
-    """How often the loop runs; where calls of its function differ, the most."""
-    found = count_of(program, loop)
-    if found is not UNKNOWN or not isinstance(loop, ast.For):
-        return found
-    inner = unwrapped(program, loop.iter)
-    if not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
-        return UNKNOWN
-    return most(program, inner.args[1] if len(inner.args) > 1 else inner.args[0])
-
-
-def most(program: Program, node: ast.expr | None) -> Any:
-    """The largest number it may be, in whichever branch or call."""
-    found = program.values(node)
-    return max((value for value in found if isinstance(value, int | float) and not isinstance(value, bool)), default=UNKNOWN)
-
-
 def is_long(count: Any) -> bool:
     """At least five epochs, as far as the file says."""
-    return isinstance(count, int | float) and not isinstance(count, bool) and count >= MIN_EPOCHS
+    return is_number(count) and bool(count >= MIN_EPOCHS)
+
+
+def few(count: Any, *, below: int = 3) -> bool:
+    """Fewer than that, as far as the file says."""
+    return is_number(count) and bool(count < below)
 
 
 def trains_on_kept_features(program: Program, given: Iterable[ast.AST | None]) -> bool:
@@ -165,3 +153,38 @@ def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does
         )
     known_makers = ("tf.keras.", "lightning.", "tqdm.", "tensorflow_addons.")
     return False if name.startswith(known_makers) or _HARMLESS.search(kind) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """`given` is what the fit trains on, `made_of` the calls that it comes from, the nearest first."""
+
+    fit: Fit
+    given: ast.expr
+    made_of: tuple[ast.Call, ...]
+
+
+def keras_feeds(program: Program) -> list[Feed]:
+    """Every Keras `fit` with what it is given."""
+    found = []
+    for fit in program.facts.fits:
+        given = (program.argument(fit.call, "x", 0) or program.argument(fit.call, "generator")) if fit.kind == "keras" else None
+        if given is not None:
+            found.append(Feed(fit, given, tuple(program.made_of(given))))
+    return found
+
+
+def item_functions(program: Program, owner: ast.ClassDef | None, depth: int = 0) -> Iterator[FunctionNode]:
+    """What runs for a sample of this class: `__getitem__`, also of the data set that it takes its items from."""
+    if owner is None or depth > 3:
+        return
+    methods = program.methods(owner)
+    for name in ("__getitem__", "__iter__", "__data_generation", "_data_generation"):
+        function = methods.get(name)
+        if function is None:
+            continue
+        yield function
+        for part in program.within(function, ast.Subscript):
+            inner = program.assigned_class(part.value)
+            if inner is not None and inner is not owner:
+                yield from item_functions(program, inner, depth + 1)

@@ -1,20 +1,20 @@
 """Where values come from: marks put on expressions at their source, carried through assignments, calls, containers and classes.
 
-In come a program and a `Judge` that says which calls make, change or drop marks; asked for an expression, out comes the set of
-its marks. It is a question like others (`asking`), joined over branches. Marks are carried only through code that is known to
-hand the same picture on; an unknown call drops them.
+In comes a program; asked for an expression, out comes the set of its marks. A subclass says which calls make, change or drop
+marks. It is a question like others (`asking`), joined over branches. Marks are carried only through code that is known to hand
+the same picture on; an unknown call drops them. `follow` asks it backwards: where does what was opened or decoded here go?
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.asking import Question
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS
+from unchoke.code.node_index import FunctionNode, arguments, parameters
 from unchoke.code.program import Program
 
 Mark = tuple[str, ast.AST]
@@ -43,57 +43,16 @@ SAME_PICTURE = frozenset(
      "permutation", "append"}
 )  # fmt: skip
 
-
-@dataclass(frozen=True)
-class CallMarks:
-    """The marks of what a call is made on and given, worked out when asked."""
-
-    flow: Flow
-    node: ast.Call
-
-    @property
-    def callee(self) -> Marks:
-        return self.flow.at(self.node.func)
-
-    @property
-    def receiver(self) -> Marks:
-        return self.flow.at(self.flow.program.receiver(self.node))
-
-    @property
-    def args(self) -> tuple[Marks, ...]:
-        return tuple(self.flow.at(item) for item in self.node.args)
-
-    @property
-    def keywords(self) -> tuple[tuple[str | None, Marks], ...]:
-        return tuple((item.arg, self.flow.at(item.value)) for item in self.node.keywords)
-
-    @property
-    def given(self) -> Marks:
-        return NONE.union(*self.args, *(marks for _, marks in self.keywords))
-
-    @property
-    def all(self) -> Marks:
-        return self.receiver | self.given
-
-
-class Judge:
-    """Says what a call and a subscript do to marks (None leaves it to the flow), and which marks of a condition go on."""
-
-    def __init__(self, program: Program, *sources: ast.AST) -> None:
-        self.program = program
-        self.sources = frozenset(sources)  # expressions that are marked themselves
-
-    def call(self, _flow: Flow, _call: ast.Call, _handed: CallMarks, /) -> Marks | None:
-        return None
-
-    def subscript(self, _flow: Flow, _node: ast.Subscript, _base: Marks, /) -> Marks | None:
-        return None
-
-    def attribute(self, _node: ast.Attribute, _base: Marks, /) -> Marks | None:
-        return None
-
-    def condition(self, _test: Marks, /) -> Marks:
-        return NONE
+_OPENERS = DECODERS | RASTER_OPENERS | {"numpy.load", "tiffslide.TiffSlide", "cucim.CuImage"}
+_READS = ("read", "ReadAsArray")
+_FACTS_OF = frozenset(
+    {"shape", "size", "width", "height", "ndim", "dtype", "mode", "count", "meta", "profile", "crs", "bounds", "transform",
+     "nbytes", "info", "format", "attrs", "keys", "close", "mean", "std", "min", "max", "sum", "any", "all", "item", "tolist",
+     "argmax", "getbbox"}
+)  # fmt: skip
+_NO_COPY = frozenset(
+    {"len", "print", "isinstance", "range", "int", "float", "str", "bool", "type", "hasattr", "id", "repr", "max", "min"}
+)
 
 
 @remembered
@@ -120,15 +79,30 @@ class Flow(Question[Marks]):
     open = NONE
     plain = NONE
     deepest = 60
+    asks_conditions = False  # does what a condition carries go on to what is given under it?
 
-    def __init__(self, program: Program, judge: Judge) -> None:
-        super().__init__(program)
-        self._judge = judge
-        self._asks_conditions = type(judge).condition is not Judge.condition
+    def judged(self, _call: ast.Call, /) -> Marks | None:
+        """What a call gives back; None leaves it to what is known of it."""
+        return None
 
-    def at(self, node: ast.AST | None) -> Marks:
-        """The marks that an expression carries."""
-        return self.ask(node) if node is not None else NONE
+    def subscript(self, node: ast.Subscript, /) -> Marks:
+        return self.ask(node.value)
+
+    def part(self, node: ast.Attribute, /) -> Marks:
+        """An attribute of something that has marks."""
+        return self.ask(node.value) if node.attr in _SAME_ATTRIBUTES else NONE
+
+    def condition(self, _tests: Iterable[ast.expr], /) -> Marks:
+        """The marks of tests that go on to what hangs on them."""
+        return NONE
+
+    def receiver(self, call: ast.Call) -> Marks:
+        """The marks of what a method is called on."""
+        return self.ask(self.program.receiver(call))
+
+    def given(self, call: ast.Call) -> Marks:
+        """The marks of all that a call is given."""
+        return self.any_of(arguments(call))
 
     def returned(self, function: ast.AST | None) -> Marks:
         """The marks of what a function returns or yields."""
@@ -139,8 +113,6 @@ class Flow(Question[Marks]):
 
     def join(self, answers: Iterable[Marks]) -> Marks:
         return NONE.union(*answers)
-
-    # Names
 
     def named(self, node: ast.Name | ast.Attribute) -> Marks:
         found = self._in_force(node)
@@ -161,12 +133,12 @@ class Flow(Question[Marks]):
 
     def bound(self, bound: Binding, node: ast.expr, /) -> Marks | None:
         """What is given under a condition that carries marks has them as well."""
-        if bound.how not in ("given", "added") or not self._asks_conditions:
+        if not self.asks_conditions or bound.how not in ("given", "added"):
             return None
         scope = self.program.index.scope(bound.node)
         tests = [above.test for above in self.program.ancestors(bound.node) if isinstance(above, ast.If)]
         mine = [test for test in tests if self.program.index.scope(test) is scope and not self.program.index.holds(test, node)]
-        return self.any_of(self._given(bound)) | self._judge.condition(self.any_of(mine))
+        return self.any_of(self._given(bound)) | self.condition(mine)
 
     def _put_into(self, node: ast.expr) -> Iterator[ast.expr]:
         """What is added to a list or a dict of this name, here or, for `self.x`, anywhere in its class."""
@@ -191,31 +163,21 @@ class Flow(Question[Marks]):
     def round(self, over: ast.expr, _target: ast.expr, _name: str) -> Marks:
         return self.ask(over)
 
-    # Expressions
-
     def _answer(self, node: ast.AST) -> Marks:
-        own = {("source", node)} if node in self._judge.sources else NONE
-        return self._marks(node) | own
-
-    def _marks(self, node: ast.AST) -> Marks:
         if isinstance(node, ast.Subscript):
-            base = self.ask(node.value)
-            judged = self._judge.subscript(self, node, base)
-            return base | self._judge.condition(self.ask(node.slice)) if judged is None else judged
+            return self.subscript(node)
         if isinstance(node, ast.IfExp):
-            return self._judge.condition(self.ask(node.test)) | self.any_of([node.body, node.orelse])
+            return self.condition([node.test]) | self.any_of([node.body, node.orelse])
         return super()._answer(node)
 
     def compared(self, node: ast.Compare) -> Marks:
-        return self._judge.condition(self.any_of([node.left, *node.comparators]))
+        return self.condition([node.left, *node.comparators])
 
     def attribute(self, node: ast.Attribute) -> Marks:
         name = self.program.written(node)
         if name.startswith("self.") or (name and self.program.reaching(node)):
             return self.named(node) | self._of_bases(node, name)
-        base = self.ask(node.value)
-        judged = self._judge.attribute(node, base)
-        return judged if judged is not None else base if node.attr in _SAME_ATTRIBUTES else NONE
+        return self.part(node)
 
     def _of_bases(self, node: ast.Attribute, name: str) -> Marks:
         owner = self.program.enclosing_class(node) if name.startswith("self.") else None
@@ -224,23 +186,20 @@ class Flow(Question[Marks]):
         return self.any_of(item.value for item in given if item.how == "given")
 
     def call(self, call: ast.Call) -> Marks:
-        program = self.program
-        handed = CallMarks(self, call)
-        judged = self._judge.call(self, call, handed)
+        judged = self.judged(call)
         if judged is not None:
             return judged
+        program, maker = self.program, call.func
         function = program.function_of(call)
         if function is not None:
             return NONE if function.name == "__init__" else self.returned(function)
-        method = program.method(call)
-        if method in _MAPPING and call.args:
+        if program.method(call) in _MAPPING and call.args:
             return self.returned(program.callable_of(call.args[0]))
-        if isinstance(call.func, ast.Call):
-            made = program.method(call.func)
-            if made == "delayed" and call.func.args:
-                return self.returned(program.callable_of(call.func.args[0]))
-            return handed.all if made == "Parallel" else NONE
-        return handed.all if method in SAME_PICTURE else NONE
+        if isinstance(maker, ast.Call):
+            if program.method(maker) == "delayed" and maker.args:
+                return self.returned(program.callable_of(maker.args[0]))
+            return self.given(call) if program.method(maker) == "Parallel" else NONE
+        return self.receiver(call) | self.given(call) if program.method(call) in SAME_PICTURE else NONE
 
 
 def _asks_if_there(test: ast.expr) -> bool:
@@ -248,3 +207,50 @@ def _asks_if_there(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp):
         return isinstance(test.op, ast.Not)
     return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is)
+
+
+@remembered
+def follow(program: Program, call: ast.Call, *, same: bool = False) -> list[ast.expr]:
+    """Every expression that holds what a call opened or decoded, itself first. With `same`, not what is made of that."""
+    flow = _holding(program, same)
+    kinds = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
+    nodes = (node for part in _places(program, call) for node in program.within(part, *kinds))
+    read = (node for node in nodes if not isinstance(getattr(node, "ctx", None), ast.Store))
+    return list(dict.fromkeys([call, *(node for node in read if ("opened", call) in flow.ask(node))]))
+
+
+def _places(program: Program, call: ast.Call) -> list[ast.AST]:
+    """The function that makes the value, those it calls, and those that call it; a whole cell where there is none."""
+    function = program.enclosing_function(call)
+    if function is None:
+        return [*program.nodes(ast.Module)]
+    above = [program.enclosing_function(use) or use for use in program.callers(function)]
+    return list(dict.fromkeys([function, *program.reach(function), *above]))
+
+
+class _Holding(Flow):
+    """All that is opened or decoded in the program is followed at once: each expression is asked only once."""
+
+    def __init__(self, program: Program, same: bool) -> None:
+        super().__init__(program)
+        self._same = same
+
+    def judged(self, call: ast.Call, /) -> Marks:
+        name, method, function = self.program.name(call), self.program.method(call), self.program.function_of(call)
+        found: Marks = frozenset({("opened", call)} if name in _OPENERS or method in _READS else ())
+        if method == "__enter__":
+            return found | self.receiver(call)
+        if function is not None and function.name != "__init__":
+            found |= self.returned(function)
+        if self._same or name in _NO_COPY or method in _FACTS_OF:
+            return found
+        return found | self.receiver(call) | self.given(call)
+
+    def part(self, node: ast.Attribute, /) -> Marks:
+        return NONE if self._same or node.attr in _FACTS_OF else self.ask(node.value)
+
+    def subscript(self, node: ast.Subscript, /) -> Marks:
+        return NONE if self._same else self.ask(node.value)
+
+
+_holding = remembered(_Holding)

@@ -131,7 +131,8 @@ def freezes(program: Program) -> list[Freeze]:
     """Encoders that are frozen as a whole, in order."""
     found = [
         Freeze(key_of(program, item.name, item.node), item.name, item.node, item.by, _thaw(program, item))
-        for item in _whole(program)
+        for item in program.facts.frozen
+        if item.name and (item.whole or _all_but_head(item.test) or (item.test is None and _all_but_last(program, item)))
     ]
     chained = [Freeze(key_of(program, name, call), name, call, "requires_grad") for name, call in _chained(program)]
     return sorted((*found, *chained), key=lambda item: program.index.number[item.node])
@@ -141,12 +142,6 @@ def any_frozen(program: Program) -> set[str]:
     """The keys of everything that is frozen in whole or in part."""
     named = {key_of(program, item.name, item.node) for item in program.facts.frozen if item.name}
     return named | {key_of(program, name, call) for name, call in _chained(program)} | _by_helpers(program)
-
-
-def _whole(program: Program) -> Iterator[FrozenModule]:
-    for item in program.facts.frozen:
-        if item.name and (item.whole or _all_but_head(item.test) or (item.test is None and _all_but_last(program, item))):
-            yield item
 
 
 def _all_but_head(test: ast.expr | None) -> bool:
@@ -175,17 +170,12 @@ def _all_but_last(program: Program, item: FrozenModule) -> bool:
 
 def _thaw(program: Program, item: FrozenModule) -> ast.AST | None:
     """Where it, or a part of it that is no head, is switched on again."""
-    for name, node in thaws(program):
-        whole = name == item.name or item.name.startswith(name + ".")
-        part = name.startswith(item.name + ".") and not is_head(name[len(item.name) + 1 :].partition(".")[0])
-        if (whole or part) and program.is_before(item.node, node):
-            return node
+    for thaw in switched(program, on=True):
+        whole = f"{item.name}.".startswith(f"{thaw.name}.")
+        part = thaw.name.startswith(item.name + ".") and not is_head(thaw.name[len(item.name) + 1 :].partition(".")[0])
+        if (whole or part) and program.is_before(item.node, thaw.node):
+            return thaw.node
     return None
-
-
-def thaws(program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """Every part that is switched on, as written, with its place."""
-    return ((item.name, item.node) for item in switched(program, on=True))
 
 
 def _chained(program: Program) -> Iterator[tuple[str, ast.Call]]:

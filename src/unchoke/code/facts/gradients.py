@@ -60,9 +60,10 @@ class _Graph(Question[GraphAnswer]):
         return False
 
     def _answer(self, node: ast.AST) -> GraphAnswer:
-        if isinstance(node, ast.BoolOp) or (isinstance(node, ast.Subscript) and _is_second_of_pair(self.program, node)):
-            return False
-        return super()._answer(node)
+        base = node.value if isinstance(node, ast.Subscript) and self.program.value(node.slice) in (1, -1) else None
+        if isinstance(base, ast.Call) and self.program.method(base) in _PAIRS:
+            return False  # `out.max(1)[1]` are indices
+        return False if isinstance(node, ast.BoolOp) else super()._answer(node)
 
     def bound(self, bound: Binding, _node: ast.expr, /) -> GraphAnswer:
         second = bound.position == 1 and isinstance(bound.value, ast.Call) and self.program.method(bound.value) in _PAIRS
@@ -102,12 +103,6 @@ class _Graph(Question[GraphAnswer]):
 
 
 _graph = remembered(_Graph)
-
-
-def _is_second_of_pair(program: Program, node: ast.Subscript) -> bool:
-    """`out.max(1)[1]` are indices."""
-    index = program.value(node.slice)
-    return isinstance(node.value, ast.Call) and program.method(node.value) in _PAIRS and index in (1, -1)
 
 
 def uses_torch(program: Program) -> bool:

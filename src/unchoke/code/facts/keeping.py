@@ -86,16 +86,11 @@ def _is_store(program: Program, target: ast.expr, name: str, *, own: bool) -> bo
         return any(_is_store(program, part, name, own=own) for part in target.elts)
     if isinstance(target, ast.Subscript) and (own or program.written(target.value) == name):
         return name != DISK
-    written = program.written(target)
-    return (
-        written == name if "." in name else own and name != DISK and (written.startswith("self.") or _is_global(program, target))
-    )
-
-
-def _is_global(program: Program, target: ast.expr) -> bool:
-    function = program.enclosing_function(target)
+    written, function = program.written(target), program.enclosing_function(target)
+    if "." in name or not own or name == DISK:
+        return "." in name and written == name
     stated = program.within(function, ast.Global, ast.Nonlocal) if function is not None else iter(())
-    return isinstance(target, ast.Name) and any(target.id in node.names for node in stated)
+    return written.startswith("self.") or any(written in node.names for node in stated)
 
 
 def _returned_before(program: Program, function: FunctionNode, node: ast.AST) -> bool:
@@ -120,9 +115,6 @@ def is_remembered(program: Program, function: FunctionNode) -> bool:
         if any(item.args and program.callable_of(item.args[0]) is function for item in (call, *outer)):
             return True
     return False
-
-
-# tf.data
 
 
 def is_cached_dataset(program: Program, function: ast.AST) -> bool:

@@ -19,7 +19,8 @@ from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OP
 from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
 from unchoke.code.tracing import Choices
 
-_FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
+FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
+DIRECTORY_SETS = frozenset({"image_dataset_from_directory"})
 _ANY_COUNT = frozenset(
     {"os.cpu_count", "multiprocessing.cpu_count", "os.process_cpu_count", "psutil.cpu_count", "os.sched_getaffinity"}
 )
@@ -118,7 +119,7 @@ def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNo
         ]
         return Choices(tuple(nodes), found.absent, found.unknown) if nodes else program.option(call, name)
 
-    dataset, batch, workers = _last(given("dataset", 0)), given("batch_size", 1), given("num_workers", 5)
+    dataset, batch, workers = given("dataset", 0).last, given("batch_size", 1), given("num_workers", 5)
     counts = _workers(program, workers)
     owner = program.assigned_class(dataset)
     targets = tuple(program.targets(call))
@@ -127,9 +128,9 @@ def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNo
         framework="torch",
         role=_role(program, call, targets, dataset),
         batch=one_of(program.values_of(batch, 1)),
-        batch_node=_last(batch),
+        batch_node=batch.last,
         workers=one_of(counts),
-        workers_node=_last(workers),
+        workers_node=workers.last,
         dataset=dataset,
         dataset_class=owner,
         decodes=dataset_decodes(program, dataset, owner),
@@ -138,10 +139,6 @@ def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNo
         shuffles=program.values_of(given("shuffle", 2), False) == (True,),
         all_workers=counts,
     )
-
-
-def _last(given: Choices) -> ast.expr | None:
-    return given.nodes[-1] if given.nodes else None
 
 
 def _workers(program: Values, given: Choices) -> tuple[Any, ...]:
@@ -214,11 +211,8 @@ def decode_calls(program: Values, function: ast.AST, names: frozenset[str] = DEC
     """The decoding calls of a function and of those it calls."""
     parts = [function, *program.in_order(program.reach(function))]
     calls = dict.fromkeys(program.calls_in(parts))
-    return [call for call in calls if program.name(call) in names or _is_turbo(program, call)]
-
-
-def _is_turbo(program: Values, call: ast.Call) -> bool:
-    return program.method(call) == "decode" and program.made_by(program.receiver(call)).endswith("TurboJPEG")
+    turbo = {call for call in program.calls_to("decode") if program.made_by(program.receiver(call)).endswith("TurboJPEG")}
+    return [call for call in calls if program.name(call) in names or call in turbo]
 
 
 def _source(
@@ -255,9 +249,9 @@ def _maps_decoding(program: Values, call: ast.Call) -> bool:
 
 
 def _keras(program: Values) -> Iterator[BatchSource]:
-    for call in program.calls_to("image_dataset_from_directory", *_FLOWS):
+    for call in program.calls_to(*DIRECTORY_SETS, *FLOWS):
         method = program.method(call)
-        if method in _FLOWS and not isinstance(call.func, ast.Attribute):
+        if method in FLOWS and not isinstance(call.func, ast.Attribute):
             continue
         batch, subset = program.argument(call, "batch_size"), program.value(program.argument(call, "subset"))
         data = call.args[0] if call.args else None
@@ -284,18 +278,15 @@ def _sequences(program: Values) -> Iterator[BatchSource]:
 def role_by_use(program: Values, names: Iterable[str], training: list[Loop], is_evaluated: Callable[[ast.AST], bool]) -> Role:
     """The role of a loader kept in variables of these names."""
     for name in names:
-        if any(isinstance(loop.node, ast.For) and _is_over(program, loop.node, name) for loop in training):
+        over = [loop.node.iter for loop in training if isinstance(loop.node, ast.For)]
+        over += [unwrapped(program, node) for node in over]
+        if any(program.written(part) == name for node in over for part in program.within(node, ast.Name, ast.Attribute)):
             return "train"
         for part in program.names(name):
             role = _told_by(program, part, is_evaluated) if isinstance(part.ctx, ast.Load) else "unknown"
             if role != "unknown":
                 return role
     return "unknown"
-
-
-def _is_over(program: Values, loop: ast.For, name: str) -> bool:
-    looped = (loop.iter, unwrapped(program, loop.iter))
-    return any(program.written(part) == name for node in looped for part in program.within(node, ast.Name, ast.Attribute))
 
 
 def _told_by(program: Values, part: ast.Name, is_evaluated: Callable[[ast.AST], bool]) -> Role:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unchoke.code.constant_values import UNKNOWN, Values
+from unchoke.code.constant_values import UNKNOWN, Values, is_number
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, LoopNode
 
@@ -50,20 +50,13 @@ class Loop:
 def training_loops(program: Values) -> list[Loop]:
     """Every training loop once, in file order."""
     found: dict[ast.AST, Loop] = {}
-    for mark, kind in _marks(program):
-        for loop in _loops_of(program, mark, kind):
+    for call in program.calls_to("backward", "step", "GradientTape", "apply_gradients", "train_on_batch"):
+        kind = step_kind(program, call)
+        for loop in _loops_of(program, call, kind) if kind is not None else ():
             found.setdefault(loop.node, loop)
     for loop in _step_methods(program):
         found.setdefault(loop.node, loop)
     return sorted(found.values(), key=lambda loop: program.index.number[loop.node])
-
-
-def _marks(program: Values) -> Iterator[tuple[ast.AST, Kind]]:
-    """The calls that are a step of training."""
-    for call in program.calls_to("backward", "step", "GradientTape", "apply_gradients", "train_on_batch"):
-        kind = step_kind(program, call)
-        if kind is not None:
-            yield call, kind
 
 
 def step_kind(program: Values, call: ast.Call) -> Kind | None:
@@ -116,13 +109,9 @@ def _loops_of(program: Values, mark: ast.AST, kind: Kind, depth: int = 0) -> Ite
     callers = program.callers(function)
     for call in callers:
         yield from _loops_of(program, call, kind, depth + 1)
-    if not callers and _is_handed_over(program, function):
+    handed = any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
+    if handed and not callers:  # to an engine, which calls it for each batch
         yield Loop(function, kind)
-
-
-def _is_handed_over(program: Values, function: FunctionNode) -> bool:
-    """Is the function given to something that calls it for each batch, such as an engine?"""
-    return any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
 
 
 def _batch_loop(program: Values, around: list[LoopNode]) -> LoopNode:
@@ -178,30 +167,24 @@ def is_range(program: Values, node: ast.expr) -> bool:
 
 
 def count_of(program: Values, loop: LoopNode) -> Any:
-    """How often the loop runs: a number, or UNKNOWN."""
-    if not isinstance(loop, ast.For | ast.AsyncFor):
-        return _count_of_while(program, loop)
+    """How often the loop runs, at most: a number, or UNKNOWN."""
+    if isinstance(loop, ast.While):  # `while epoch < 30`
+        test = loop.test if isinstance(loop.test, ast.Compare) and len(loop.test.ops) == 1 else None
+        return most(program, test.comparators[0]) if test is not None and isinstance(test.ops[0], ast.Lt | ast.LtE) else UNKNOWN
     inner = unwrapped(program, loop.iter)
     if isinstance(inner, ast.Tuple | ast.List):
         return len(inner.elts)
     if not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
         return UNKNOWN
-    given = [program.value(item) for item in inner.args]
-    if len(given) == 1:
-        return given[0] if isinstance(given[0], int | float) else UNKNOWN
-    first = given[0] if isinstance(given[0], int) else 0
-    if not isinstance(given[1], int) or (len(given) > 2 and given[2] != 1):
+    given = [most(program, item) for item in inner.args]
+    if given[:2][-1] is UNKNOWN or (len(given) > 2 and given[2] != 1):
         return UNKNOWN
-    return max(given[1] - first, 0)
+    return given[0] if len(given) == 1 else max(given[1] - (given[0] if isinstance(given[0], int) else 0), 0)
 
 
-def _count_of_while(program: Values, loop: ast.While) -> Any:
-    """`while epoch < 30` runs at most 30 times."""
-    test = loop.test
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt | ast.LtE):
-        found = program.value(test.comparators[0])
-        return found if isinstance(found, int) else UNKNOWN
-    return UNKNOWN
+def most(program: Values, node: ast.AST | None) -> Any:
+    """The largest number it may be, in whichever branch or call."""
+    return max(filter(is_number, program.values(node)), default=UNKNOWN)
 
 
 def _epoch_loop(program: Values, outer: list[LoopNode], node: LoopNode) -> LoopNode | None:
@@ -287,15 +270,15 @@ def _fit(program: Values, call: ast.Call, method: str) -> Fit | None:
     if method == "train":
         return _hf(program, call, trainer) if trainer is not None and hugging_face else None
     if method in _FASTAI:
-        return Fit(call, "fastai", _number(program, program.argument(call, "epochs" if method == "fine_tune" else "n_epoch", 0)))
+        return Fit(call, "fastai", most(program, program.argument(call, "epochs" if method == "fine_tune" else "n_epoch", 0)))
     if trainer is not None and program.method(trainer) == "Trainer" and not hugging_face:
-        return Fit(call, "lightning", _number(program, program.argument(trainer, "max_epochs")), trainer)
+        return Fit(call, "lightning", most(program, program.argument(trainer, "max_epochs")), trainer)
     made = program.made_by(program.receiver(call))
     if made.startswith("fastai") or made.endswith("Learner"):
-        return Fit(call, "fastai", _number(program, program.argument(call, "n_epoch", 0)))
+        return Fit(call, "fastai", most(program, program.argument(call, "n_epoch", 0)))
     if method == "fit_generator" or _is_keras(program, call, made):
-        given = program.argument(call, "epochs", 3) or program.argument(call, "nb_epoch")
-        return Fit(call, "keras", _number(program, given) if given is not None else 1)
+        given = program.argument(call, "epochs", 3 if method == "fit" else 2) or program.argument(call, "nb_epoch")
+        return Fit(call, "keras", most(program, given) if given is not None else 1)
     return Fit(call, "sklearn", None)
 
 
@@ -335,9 +318,4 @@ def _hf(program: Values, call: ast.Call, trainer: ast.Call) -> Fit:
     if settings is None:
         return Fit(call, "hf", 3, trainer)
     epochs = program.argument(settings, "num_train_epochs")
-    return Fit(call, "hf", _number(program, epochs) if epochs is not None else 3, trainer, settings)
-
-
-def _number(program: Values, node: ast.AST | None) -> Any:
-    found = program.value(node)
-    return found if isinstance(found, int | float) else UNKNOWN
+    return Fit(call, "hf", most(program, epochs) if epochs is not None else 3, trainer, settings)

@@ -20,19 +20,15 @@ _LARGE = re.compile(
     r"ResNet(?:50|101|152)|DenseNet|EfficientNet|InceptionV3|InceptionResNet|Xception|VGG(?:16|19)|NASNet|ConvNeXt",
 )
 _MAKERS = (
-    "torchvision.models.",
-    "timm.create_model",
-    "segmentation_models_pytorch.",
-    "tf.keras.applications.",
-    "transformers.",
+    "torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "tf.keras.applications.", "transformers.",
     "segmentation_models.",
-)
+)  # fmt: skip
 _HOSTED = ("/content/", "/kaggle/", "../input/")
 
 
 def trains_on_small_set(program: Program) -> bool:
     """MNIST, CIFAR and their like: an epoch takes seconds to a minute."""
-    return any(_SMALL_SETS.search(program.name(call)) for call in program.nodes(ast.Call))
+    return any(map(_SMALL_SETS.search, program.calls_by_name))
 
 
 def is_hosted_notebook(program: Program) -> bool:
@@ -40,15 +36,15 @@ def is_hosted_notebook(program: Program) -> bool:
     if not program.is_notebook:
         return False
     texts = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
-    return any(text.startswith(_HOSTED) or text == "../input" for text in texts) or any(
-        program.name(call).startswith("google.colab") for call in program.nodes(ast.Call)
-    )
+    told = any(text.startswith(_HOSTED) or text == "../input" for text in texts)
+    return told or any(name.startswith("google.colab") for name in program.calls_by_name)
 
 
 def large_network(program: Program) -> ast.Call | None:
     """The call that makes a network known to be large: by its function, or by the name it is given."""
-    calls = (call for call in program.nodes(ast.Call) if program.name(call).startswith(_MAKERS) and program.targets(call))
-    return next((call for call in calls if network_named(program, call) and "Tokenizer" not in program.text(call.func)), None)
+    calls = program.calls_named(name for name in program.calls_by_name if name.startswith(_MAKERS))
+    kept = (call for call in calls if program.targets(call) and "Tokenizer" not in program.text(call.func))
+    return next((call for call in kept if network_named(program, call)), None)
 
 
 def network_named(program: Program, made: ast.Call) -> str:

@@ -169,11 +169,9 @@ def _looped_module(program: Values, node: ast.expr) -> tuple[ast.expr, bool]:
 
 def _made_frozen(program: Values) -> Iterator[FrozenModule]:
     """`hub.KerasLayer(…, trainable=False)`."""
-    for call in program.nodes(ast.Call):
+    for call in program.calls_named(filter(is_network_made, program.calls_by_name)):
         keyword = program.keyword(call, "trainable")
-        if keyword is None or not is_network_made(program.name(call)):
-            continue
-        if program.value(keyword.value) is False and program.targets(call):
+        if keyword is not None and program.value(keyword.value) is False and program.targets(call):
             yield FrozenModule(program.targets(call)[0], keyword.value, "trainable")
 
 
@@ -194,25 +192,20 @@ def _by_no_grad(program: Values, trained: Iterable[ast.AST]) -> Iterator[FrozenM
 
 def optimizers(program: Values) -> list[Optimizer]:
     """Every optimizer the program makes."""
-    found = []
-    for call in program.nodes(ast.Call):
-        given = program.argument(call, "params", 0)
-        if given is None or not _makes_optimizer(program, call, given):
-            continue
-        found.append(Optimizer(call, tuple(dict.fromkeys(_given_modules(program, given)))))
-    return found
+    calls = [call for call in program.nodes(ast.Call) if _makes_optimizer(program, call)]
+    given = [(call, program.argument(call, "params", 0)) for call in calls]
+    return [Optimizer(call, tuple(dict.fromkeys(_given_modules(program, node)))) for call, node in given if node is not None]
 
 
-def _makes_optimizer(program: Values, call: ast.Call, given: ast.expr) -> bool:
-    name = program.name(call)
-    last = name.rpartition(".")[2]
+def _makes_optimizer(program: Values, call: ast.Call) -> bool:
+    name, last = program.name(call), program.method(call)
     if name.startswith("torch.optim."):
         return "lr_scheduler" not in name and last[:1].isupper()
     if last in ("create_optimizer_v2", "create_optimizer"):
         return True
-    if not last[:1].isupper() or not program.keyword(call, "lr"):
-        return False
-    return any(program.method(inner) in ("parameters", "named_parameters") for inner in program.within(given, ast.Call))
+    given = program.argument(call, "params", 0) if last[:1].isupper() and program.keyword(call, "lr") else None
+    inner = program.within(given, ast.Call) if given is not None else ()
+    return any(program.method(part) in ("parameters", "named_parameters") for part in inner)
 
 
 def _given_modules(program: Values, node: ast.AST, depth: int = 0) -> Iterator[str]:

@@ -81,10 +81,12 @@ class _BackwardWalk:
             if is_random_number(program, call) or program.method(call) == "get_params":
                 self.found.add(Ground("random", call))
         for part in program.within(node, ast.Name):
-            if part.id not in self._without and not _is_called(program, part):
+            parent = program.parent(part)
+            called = isinstance(parent, ast.Call) and parent.func is part
+            if part.id not in self._without and not called and part.id not in _OWN:
                 self._name(part)
         for attribute in program.within(node, ast.Attribute):
-            if _is_counter(program, attribute):
+            if (program.enclosing_class(attribute), program.written(attribute)) in _counters(program):
                 self.found.add(Ground("counter", attribute))
 
     def _name(self, node: ast.Name) -> None:
@@ -119,26 +121,10 @@ class _BackwardWalk:
                 self.expression(given)
 
 
-def _is_called(program: Program, node: ast.Name) -> bool:
-    parent = program.parent(node)
-    return (isinstance(parent, ast.Call) and parent.func is node) or node.id in _OWN
-
-
-def _is_counter(program: Program, node: ast.Attribute) -> bool:
-    """`self.position` where some line of an iterator says `self.position += 1`."""
-    if not isinstance(node.value, ast.Name) or node.value.id != "self":
-        return False
-    return (program.enclosing_class(node), f"self.{node.attr}") in _counters(program)
-
-
 def _changes(program: Program, ground: Ground, *, random: bool) -> bool:
-    if ground.kind == "random":
-        return random
     if ground.kind == "loop":
         return _yields_in(program, ground.node)
-    if ground.kind == "counter":
-        return True
-    return _is_given_samples(program, ground.node)
+    return _is_given_samples(program, ground.node) if ground.kind == "parameter" else random or ground.kind == "counter"
 
 
 def _record_of(program: Program, function: ast.AST) -> SampleFunction | None:

@@ -7,7 +7,7 @@ expressions are tf.data pipelines, and what draws at random. Rules say what is w
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +58,9 @@ class SampleFunction:
 
 def dataset_classes(program: Values) -> list[ast.ClassDef]:
     """Data set classes of the file: by their bases, or because they give items and are handed to a loader, a fit or another."""
-    found = [owner for owner in program.nodes(ast.ClassDef) if _is_dataset(program, owner)]
+    bases = {owner: set(program.bases(owner)) - _NOT_DATA for owner in program.nodes(ast.ClassDef)}
+    last = {owner: {name.rpartition(".")[2] for name in names} for owner, names in bases.items()}
+    found = [owner for owner in bases if last[owner] & _DATASET_BASES or any(name.endswith("Dataset") for name in last[owner])]
     inits = [init for owner in found if (init := program.methods(owner).get("__init__")) is not None]
     calls = [*program.calls_to("DataLoader", "fit", "fit_generator"), *(call for init in inits for call in program.callers(init))]
     handed = dict.fromkeys(program.assigned_class(call.args[0]) for call in calls if call.args)
@@ -67,15 +69,12 @@ def dataset_classes(program: Values) -> list[ast.ClassDef]:
     return program.in_order(found)
 
 
-def _is_dataset(program: Values, owner: ast.ClassDef) -> bool:
-    names = [name for name in program.bases(owner) if name not in _NOT_DATA]
-    return any(name.rpartition(".")[2] in _DATASET_BASES or name.endswith("Dataset") for name in names)
-
-
 def per_sample_functions(program: Values, datasets: list[ast.ClassDef]) -> list[SampleFunction]:
     """All of them, in file order, each once."""
     found: dict[AnyFunction, SampleFunction] = {}
-    for record in (*_items(datasets), *_handed_functions(program), *_generators(program)):
+    methods = ((owner, node) for owner in datasets for node in owner.body if isinstance(node, FunctionNode))
+    items = (SampleFunction(node, "getitem", owner) for owner, node in methods if node.name in _ITEM_METHODS)
+    for record in (*items, *_handed_functions(program), *_generators(program)):
         found.setdefault(record.function, record)
     return sorted(found.values(), key=lambda record: program.index.number[record.function])
 
@@ -103,13 +102,6 @@ def functions_run_by(program: Values, function: AnyFunction) -> Iterator[AnyFunc
                 inner = program.callable_of(given)
                 if inner is not None:
                     yield inner
-
-
-def _items(datasets: list[ast.ClassDef]) -> Iterator[SampleFunction]:
-    for owner in datasets:
-        for node in owner.body:
-            if isinstance(node, FunctionNode) and node.name in _ITEM_METHODS:
-                yield SampleFunction(node, "getitem", owner)
 
 
 def _handed_functions(program: Values) -> Iterator[SampleFunction]:
@@ -213,12 +205,6 @@ def chain_calls(program: Values, method: str) -> Iterator[ast.Call]:
     for call in program.calls_to(method):
         if isinstance(call.func, ast.Attribute) and is_tf_dataset(program, call.func.value):
             yield call
-
-
-def random_transforms(program: Values, root: ast.AST | None = None) -> list[ast.Call]:
-    """Calls that make or apply a random transform, in the program or under `root`."""
-    calls: Iterable[ast.Call] = program.nodes(ast.Call) if root is None else program.within(root, ast.Call)
-    return [call for call in calls if is_random_transform(program, call)]
 
 
 def is_random_transform(program: Values, call: ast.Call) -> bool:

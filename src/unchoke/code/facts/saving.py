@@ -45,6 +45,7 @@ _WRITING = frozenset(
      "savetxt", "writeheader"}
 )  # fmt: skip
 _TRACKERS = ("wandb.", "mlflow.", "neptune.", "comet_ml.", "clearml.", "aim.", "dvclive.", "tf.summary.", "trackio.", "swanlab.")
+_RECORDING = (".autolog", "comet_ml.Experiment", "clearml.Task.init", "comet_ml.start")
 _SCREEN = re.compile(r"(?:^|\.)(?:tqdm|stdout|stderr|st|pbar|bar|progress|console|tq)$", re.IGNORECASE)
 _NOT_LOGS = ("torch.", "numpy.", "math.", "tf.math", "tf.keras", "jax.")
 _LOGGER = re.compile(r"(?:^|[._])(?:log|logger|logging|recorder|tracker|writer|tb)\w*$", re.IGNORECASE)
@@ -110,11 +111,7 @@ def written_path(program: Program, call: ast.Call) -> ast.expr | None:
 
 def has_automatic_log(program: Program) -> bool:
     """A service that records every fit by itself."""
-    for call in program.nodes(ast.Call):
-        name = program.name(call)
-        if name.endswith(".autolog") or name in ("comet_ml.Experiment", "clearml.Task.init", "comet_ml.start"):
-            return True
-    return False
+    return any(name.endswith(_RECORDING) for name in program.calls_by_name)
 
 
 def records_history(program: Program, run: EpochRun, names: set[str]) -> bool:

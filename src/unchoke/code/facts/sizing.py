@@ -14,6 +14,7 @@ from unchoke.code.answers import remembered
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, functions_run_by
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
@@ -55,7 +56,8 @@ def sizing(program: Program, record: SampleFunction) -> Sizing:
         fixed = [Resize(call, size_of(program, call), expression) for call in calls if _is_resize(program, call)]
         found.by_random_crop |= any(_is_sized_alone(program, call) for call in calls if program.method(call) in RANDOM_SIZERS)
         found.resizes += fixed
-        found.resizes += [item for call in calls for item in _of_own_class(program, call)]
+        own = [program.callable_of(call) for call in calls if program.method(call) in program.classes]  # transforms of the file
+        found.resizes += [item for function in own if function is not None for item in _in_code(program, function)]
     return found
 
 
@@ -92,13 +94,9 @@ def size_of(program: Program, call: ast.Call) -> int | None:
 
 def _in_code(program: Program, function: AnyFunction) -> Iterator[Resize]:
     for call in program.within(function, ast.Call):
-        if is_resizing(program, call) and not is_kept(program, call) and not _is_random_size(program, call):
+        sizes = arguments(call)[0 if program.name(call).startswith("?.") else 1 :]
+        if is_resizing(program, call) and not is_kept(program, call) and not any(is_random(program, item) for item in sizes):
             yield Resize(call, size_of(program, call))
-
-
-def _is_random_size(program: Program, call: ast.Call) -> bool:
-    given = call.args if program.name(call).startswith("?.") else call.args[1:]
-    return any(is_random(program, item) for item in (*given, *(keyword.value for keyword in call.keywords)))
 
 
 def is_resizing(program: Program, call: ast.Call) -> bool:
@@ -115,7 +113,7 @@ def is_resizing(program: Program, call: ast.Call) -> bool:
 
 def _is_resize(program: Program, call: ast.Call) -> bool:
     named = isinstance(call.func, ast.Name | ast.Attribute) and program.method(call) in PIPELINE_RESIZERS
-    return named and not _is_own(program, call)
+    return named and program.method(call) not in program.classes
 
 
 def _is_sized_alone(program: Program, call: ast.Call) -> bool:
@@ -123,18 +121,6 @@ def _is_sized_alone(program: Program, call: ast.Call) -> bool:
     steps = program.parent(call)
     inner = program.within(steps, ast.Call) if isinstance(steps, ast.List | ast.Tuple) else iter(())
     return not any(_is_resize(program, other) for other in inner)
-
-
-def _is_own(program: Program, call: ast.Call) -> bool:
-    return program.method(call) in program.classes
-
-
-def _of_own_class(program: Program, call: ast.Call) -> Iterator[Resize]:
-    """Resizes in the `__call__` of a transform class of this file."""
-    if _is_own(program, call):
-        function = program.callable_of(call)
-        if function is not None:
-            yield from _in_code(program, function)
 
 
 def _pipelines(program: Program, functions: list[AnyFunction]) -> Iterator[ast.expr]:

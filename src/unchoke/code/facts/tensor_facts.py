@@ -82,8 +82,6 @@ class Tensors(Question[Where]):
             return HOST if node.id in ("self", "batch_idx", "batch_index", "idx", "optimizer_idx") else DEVICE
         return super().handed(node)
 
-    # Calls and attributes
-
     def call(self, call: ast.Call) -> Where:
         program = self.program
         name, method = program.name(call), program.method(call)

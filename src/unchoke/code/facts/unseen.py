@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
 
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.node_index import arguments, names_in, parameters
@@ -51,15 +50,9 @@ def _is_from_unread(program: Program, name: ast.Name, depth: int) -> bool:
     function = program.enclosing_function(name)
     if function is not None and name.id in parameters(function):
         return False
-    values = [*program.assigned(name.id, name), *_looped(program, name)]
+    loops = [loop for loop in program.loops_around(name) if isinstance(loop, ast.For | ast.AsyncFor)]
+    values = [*program.assigned(name.id, name), *(loop.iter for loop in loops if name.id in names_in(loop.target))]
     if not values:
         return hides_code(program)
     inner = (part for value in values for part in program.within(value, ast.Name))
     return depth < _DEEPEST and any(part.id != name.id and _is_from_unread(program, part, depth + 1) for part in inner)
-
-
-def _looped(program: Program, name: ast.Name) -> Iterator[ast.expr]:
-    """What the loops round it take it from."""
-    for loop in program.loops_around(name):
-        if isinstance(loop, ast.For | ast.AsyncFor) and name.id in names_in(loop.target):
-            yield loop.iter

@@ -28,7 +28,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="anomaly-mode",
     group="compute",
     stage="step",
     title="debugging mode left on for training",
@@ -43,6 +42,7 @@ _SET = {
     "experimental_run_functions_eagerly": ("eager", "run_eagerly"),
 }
 _CHECKS = {"enable_check_numerics": True, "disable_check_numerics": False}
+_OPTIONS = {"compile": ("run_eagerly", "eager"), "Trainer": ("detect_anomaly", "torch")}  # of Keras and of Lightning
 _WHAT = {
     "torch": "`{call}` records a traceback for every operation and checks every gradient, in every step",
     "checks": "`{call}` checks the numbers of every operation, in every step",
@@ -63,15 +63,18 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _switches(program: Program) -> Iterator[tuple[ast.AST, str, str]]:
     """Everything that turns such a mode on: its node, its kind and how it is written."""
-    for call in program.nodes(ast.Call):
+    for call in program.calls_to(*_SET, *_CHECKS, *_OPTIONS, "detect_anomaly"):
         kind, on = _set(program, call)
         text = program.text(call.func) if kind else ""
         if on is True and (_block(program, call) is None or _trains(program, call)):
             yield call, kind, text if kind == "checks" else f"{text}(True)"
         elif program.method(call) == "detect_anomaly" and _trains(program, call):
             yield call, "torch", program.text(call.func)
-        else:
-            yield from _options(program, call)
+        elif program.method(call) in _OPTIONS:
+            option, kind = _OPTIONS[program.method(call)]
+            keyword = program.keyword(call, option)
+            if keyword is not None and program.value(keyword.value) is True:
+                yield keyword.value, kind, f"{option}=True"
     for node in program.nodes(ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Attribute) and target.attr == "run_eagerly" and program.value(node.value) is True:
@@ -85,15 +88,6 @@ def _set(program: Program, call: ast.Call) -> tuple[str, Any]:
         return "checks", _CHECKS[method]
     kind, option = _SET.get(method, ("", ""))
     return kind, program.value(program.argument(call, option, 0)) if kind else None
-
-
-def _options(program: Program, call: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
-    """`model.compile(run_eagerly=True)` and Lightning's `Trainer(detect_anomaly=True)`."""
-    method = program.method(call)
-    for option, owner, kind in (("run_eagerly", "compile", "eager"), ("detect_anomaly", "Trainer", "torch")):
-        keyword = program.keyword(call, option) if method == owner else None
-        if keyword is not None and program.value(keyword.value) is True:
-            yield keyword.value, kind, f"{option}=True"
 
 
 def _block(program: Program, call: ast.Call) -> ast.AST | None:
@@ -130,8 +124,8 @@ def _is_sure(program: Program, node: ast.AST) -> bool:
 
 def _is_taken_back(program: Program, node: ast.AST, kind: str) -> bool:
     """Switched off again before any training."""
-    later = (call for call in program.nodes(ast.Call) if program.is_before(node, call) and _set(program, call) == (kind, False))
-    off = next(later, None)
+    later = (call for call in program.calls_to(*_SET, *_CHECKS) if program.is_before(node, call))
+    off = next((call for call in later if _set(program, call) == (kind, False)), None)
     if off is None or program.enclosing_function(node) is not program.enclosing_function(off):
         return False
     marks = [loop.node for loop in program.facts.training_loops] + [fit.call for fit in program.facts.fits]

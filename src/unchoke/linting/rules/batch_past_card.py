@@ -33,7 +33,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="batch-past-card",
     group="compute",
     stage="step",
     title="batch far too large for the card that is named",
@@ -133,18 +132,20 @@ class Network:
 
 def check(program: Program) -> Iterator[Hit]:
     card = stated_card(program)
-    if card is None:
-        return
-    batches, networks = list(_batches(program)), list(_networks(program))
-    code = "\n".join(program.text(node) for node in program.nodes(ast.Module))  # without its comments
-    if not batches or not networks or _SPARED.search(code) or any(freeze.thawed is None for freeze in freezes(program)):
+    batches, networks = (list(_batches(program)), list(_networks(program))) if card is not None else ([], [])
+    if card is None or not batches or not networks:
         return
     network = min(networks, key=lambda one: one.megabytes / one.side**2)
     side = _side(program, network)
-    half = bool(_HALF.search(code))
-    each = network.megabytes * (side / network.side) ** 2 * (0.5 if half else 1)
+    each = network.megabytes * (side / network.side) ** 2
     batch, node = max(batches, key=lambda pair: pair[0])
-    if batch * each / 1000 >= _PAST * card.gigabytes:
+    limit = _PAST * 1000 * card.gigabytes
+    if batch * each < limit or any(freeze.thawed is None for freeze in freezes(program)):
+        return
+    code = "\n".join(program.text(module) for module in program.nodes(ast.Module))  # without its comments
+    half = bool(_HALF.search(code))
+    each *= 0.5 if half else 1
+    if batch * each >= limit and not _SPARED.search(code):
         yield _hit(card, network, batch, node, side, each, half)
 
 
@@ -182,12 +183,11 @@ def _batches(program: Program) -> Iterator[tuple[int, ast.AST]]:
 
 def _networks(program: Program) -> Iterator[Network]:
     """Networks that are made in the file and that the table knows."""
-    for call in program.nodes(ast.Call):
-        if program.name(call).startswith(_MAKERS):
-            given = [program.value(item) for item in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3]))]
-            words = [program.method(call), *(item for item in given if isinstance(item, str))]
-            texts = [" ".join(words)] if "egmentation" in program.name(call) else words
-            yield from [known for text in texts if (known := _known(text)) is not None][:1]
+    for call in program.calls_named(name for name in program.calls_by_name if name.startswith(_MAKERS)):
+        given = [program.value(item) for item in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3]))]
+        words = [program.method(call), *(item for item in given if isinstance(item, str))]
+        texts = [" ".join(words)] if "egmentation" in program.name(call) else words
+        yield from [known for text in texts if (known := _known(text)) is not None][:1]
 
 
 def _known(text: str) -> Network | None:
@@ -232,13 +232,10 @@ class Card:
 
 def stated_card(program: Program) -> Card | None:
     """The card of the run; of several that are named, the largest."""
-    found = [card for text in _texts(program) if _WORTH.search(text) for card in _cards_in(text)]
+    texts = [text for _, text in program.prose]
+    texts += [node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str)]
+    found = [card for text in texts if _WORTH.search(text) for card in _cards_in(text)]
     return max(found, key=lambda card: card.gigabytes, default=None)
-
-
-def _texts(program: Program) -> Iterator[str]:
-    yield from (text for _, text in program.prose)
-    yield from (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
 
 
 def _cards_in(text: str) -> Iterator[Card]:

@@ -23,16 +23,14 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
+from unchoke.code.facts.flow import NONE, Flow, Marks
 from unchoke.code.facts.networks import is_network_made
 from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="bgr-rgb",
     group="input",
     stage="decode",
     title="BGR pixels used as RGB",
@@ -62,18 +60,18 @@ _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "i
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if any(program.name(call) in _READ_OR_WRITTEN for call in program.nodes(ast.Call)) and not _has_reversed_mean(program):
+    means = program.nodes(ast.List, ast.Tuple) if program.calls_named(_READ_OR_WRITTEN) else None
+    if means is not None and not any(_is_mean(program, node, _MEAN[::-1]) for node in means):  # reversed: the author knows
         colours = _Colours(program)
-        flow = Flow(program, colours)
-        yield from _used_as_rgb(program, flow, colours)
-        yield from _written_as_bgr(program, flow)
+        yield from _used_as_rgb(program, colours)
+        yield from _written_as_bgr(program, colours)
 
 
-def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hit]:
-    seen: set[ast.AST] = set(_shown_grey(program, flow))
-    for marks, use in _uses(program, flow, colours):
+def _used_as_rgb(program: Program, colours: _Colours) -> Iterator[Hit]:
+    seen: set[ast.AST] = set(_shown_grey(program, colours))
+    for marks, use in _uses(program, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if use and kind == _BGR and source not in seen and isinstance(source, ast.Call):
+            if kind == _BGR and source not in seen and isinstance(source, ast.Call):
                 seen.add(source)
                 read = program.text(source.func)
                 yield Hit(
@@ -84,11 +82,11 @@ def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hi
                 )
 
 
-def _shown_grey(program: Program, flow: Flow) -> Iterator[ast.AST]:
+def _shown_grey(program: Program, colours: _Colours) -> Iterator[ast.AST]:
     """Reads whose pictures are shown with a grey map as they are: three equal channels, which no order changes."""
     for call in program.calls_to("imshow"):
         if program.value(program.argument(call, "cmap")) in _GREY_MAPS and call.args:
-            yield from (source for _, source in flow.at(call.args[0]))
+            yield from (source for _, source in colours.ask(call.args[0]))
 
 
 def _turned(program: Program, source: ast.Call) -> str:
@@ -100,11 +98,11 @@ def _turned(program: Program, source: ast.Call) -> str:
     return f"cv2.cvtColor({program.text(source)}, cv2.COLOR_BGR2RGB)"
 
 
-def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
+def _written_as_bgr(program: Program, colours: _Colours) -> Iterator[Hit]:
     """Pictures in red, green, blue; what may as well be grey only where no name about it says mask, label or grey."""
-    for call in program.nodes(ast.Call):
-        pixels = program.argument(call, "img", 1) if program.name(call) == "cv2.imwrite" else None
-        marks = flow.at(pixels)
+    for call in program.calls_named(["cv2.imwrite"]):
+        pixels = program.argument(call, "img", 1)
+        marks = colours.ask(pixels)
         kinds = {kind for kind, _ in marks}
         if pixels is None or _BGR in kinds or not kinds & {_RGB, _PERHAPS}:
             continue
@@ -119,53 +117,52 @@ def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
             )
 
 
-def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Marks, str]]:
+def _uses(program: Program, colours: _Colours) -> Iterator[tuple[Marks, str]]:
     """What takes a picture for red, green, blue: its marks, and what it is in words."""
     for call in program.nodes(ast.Call):
-        marks = NONE.union(*(flow.at(item) for item in arguments(call)))
-        if any(kind == _BGR for kind, _ in marks):
-            yield marks, colours.use_of(flow, call)
+        use = colours.use_of(call)
+        if use:
+            yield colours.given(call), use
     for node in program.nodes(ast.BinOp):
-        if _takes_off_mean(program, node):
-            yield flow.at(node.left), "ImageNet's mean and deviation"
+        given = (program.latest(node.right) or node.right) if isinstance(node.op, ast.Sub) else None
+        if given is not None and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr)):
+            yield colours.ask(node.left), "ImageNet's mean and deviation"
     if colours.pretrained:
         for record in program.facts.per_sample:
-            yield flow.returned(record.function), f"the pretrained `{colours.pretrained}`"
+            yield colours.returned(record.function), f"the pretrained `{colours.pretrained}`"
 
 
-class _Colours(Judge):
+class _Colours(Flow):
     """Where channel order comes from and where it changes."""
 
-    # Marks
-
-    def call(self, _flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
+    def judged(self, call: ast.Call, /) -> Marks | None:
         name, method = self.program.name(call), self.program.method(call)
         if self._reads_bgr(call, name, method):
             return frozenset({(_BGR, call)})
         if method == "cvtColor":
-            return self._converted(call, handed)
+            return self._converted(call)
         if method == "flip" and not name.startswith("cv2."):
             axis = self.program.value(self.program.argument(call, "axis", 1))
-            return _swapped(handed.all, call) if axis in (-1, 2, (2,), (-1,)) else handed.all
+            marks = self.receiver(call) | self.given(call)
+            return _swapped(marks, call) if axis in (-1, 2, (2,), (-1,)) else marks
         if method in ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2"):
             return self._pipeline(call)
-        return self._rgb(call, name, method, handed)
+        return self._rgb(call, name, method)
 
-    def _rgb(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
+    def _rgb(self, call: ast.Call, name: str, method: str) -> Marks | None:
         if name in _RGB_READERS:
             return NONE if any(self.program.keyword(call, option) for option in _MODES) else frozenset({(_PERHAPS, call)})
         if method == "convert" and call.args:
-            kept = frozenset(mark for mark in handed.receiver if mark[0] == _BGR)
+            kept = frozenset(mark for mark in self.receiver(call) if mark[0] == _BGR)
             return NONE if self.program.value(call.args[0]) != "RGB" else kept or frozenset({(_RGB, call)})
-        if self.program.keyword(call, "image") is not None:
-            return NONE.union(*(marks for key, marks in handed.keywords if key == "image"))
-        return None
+        image = self.program.keyword(call, "image")
+        return self.ask(image.value) if image is not None else None
 
-    def subscript(self, _flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
+    def subscript(self, node: ast.Subscript, /) -> Marks:
         """`[..., ::-1]`, `[:, :, ::-1]`, `[..., [2, 1, 0]]` turn the order round; one channel has none."""
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        base, parts = self.ask(node.value), node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if not base or not parts:
-            return None
+            return base
         last = parts[-1]
         on_channels = len(parts) >= 3 or (isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis)
         turned = isinstance(last, ast.Slice) and self.program.value(last.step) == -1
@@ -173,28 +170,26 @@ class _Colours(Judge):
             return _swapped(base, node)
         if on_channels and isinstance(last, ast.Constant):
             return NONE
-        return NONE if turned and len(parts) == 1 else None  # channels first, turned round
+        return NONE if turned and len(parts) == 1 else base  # channels first, turned round
 
     def _reads_bgr(self, call: ast.Call, name: str, method: str) -> bool:
         program = self.program
         if name in ("cv2.imread", "cv2.imdecode"):
-            return self._is_colour(program.argument(call, "flags", 1))
+            flags = program.argument(call, "flags", 1)
+            parts = program.within(flags, ast.Name, ast.Attribute) if flags is not None else ()
+            return flags is None or program.value(flags) == 1 or any(program.method(part) in _COLOUR_FLAGS for part in parts)
         if method == "decode" and program.made_by(program.receiver(call)).endswith("TurboJPEG"):
             asked = program.argument(call, "pixel_format", 1)
             return asked is None or "BGR" in program.text(asked)
         return method in ("read", "retrieve") and program.made_by(program.receiver(call)) == "cv2.VideoCapture"
 
-    def _is_colour(self, flags: ast.expr | None) -> bool:
-        if flags is None or self.program.value(flags) == 1:
-            return True
-        return any(self.program.method(part) in _COLOUR_FLAGS for part in self.program.within(flags, ast.Name, ast.Attribute))
-
-    def _converted(self, call: ast.Call, handed: CallMarks) -> Marks:
+    def _converted(self, call: ast.Call) -> Marks:
         code = self.program.argument(call, "code", 1)
         text = self.program.text(self.program.latest(code) or code) if code is not None else ""
         given = call.args[0] if call.args else None
-        unknown = not handed.all and any(bound.how == "handed" for bound in self.program.reaching(given)) if given else True
-        has_rgb = unknown or any(kind == _RGB for kind, _ in handed.all)  # of an argument the two conversions are one
+        marks = self.receiver(call) | self.given(call)
+        unknown = not marks and any(bound.how == "handed" for bound in self.program.reaching(given)) if given else True
+        has_rgb = unknown or any(kind == _RGB for kind, _ in marks)  # of an argument the two conversions are one
         return frozenset({(_RGB, call)}) if text.endswith("BGR2RGB") and not has_rgb else NONE
 
     def _pipeline(self, call: ast.Call) -> Marks | None:
@@ -211,9 +206,7 @@ class _Colours(Judge):
         functions = [function for part in parts if (function := self.program.callable_of(part)) is not None]
         return any(re.search(r"cvtColor|::-1\]|\[2, 1, 0\]|flip\(", self.program.text(function)) for function in functions)
 
-    # Uses
-
-    def use_of(self, flow: Flow, call: ast.Call) -> str:
+    def use_of(self, call: ast.Call) -> str:
         """In words, what takes the arguments of this call for red, green, blue; empty if nothing does."""
         program = self.program
         name, method = program.name(call), program.method(call)
@@ -225,18 +218,16 @@ class _Colours(Judge):
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        if any(kind == _TRANSFORM for kind, _ in flow.at(call.func)):
+        of_library = "." in name and not name.startswith("?.")
+        if not of_library and any(kind == _TRANSFORM for kind, _ in self.ask(call.func)):
             return f"the transform `{program.text(call.func)}`" if program.written(call.func) else "the transform"
         if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
             return f"the pretrained `{program.text(call.func)}`"
         whole = method in _WHOLE and isinstance(call.func, ast.Attribute)
         if self.pretrained and (whole or program.facts.is_forward(call)):
             return f"the pretrained `{self.pretrained}`"
-        return (
-            "a network trained on red, green, blue"
-            if method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
-            else ""
-        )
+        trained = method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
+        return "a network trained on red, green, blue" if trained else ""
 
     @cached_property
     def pretrained(self) -> str:
@@ -281,19 +272,8 @@ def _swapped(marks: Marks, node: ast.AST) -> Marks:
 
 def _is_mean(program: Program, node: ast.expr, mean: tuple[float, ...]) -> bool:
     """Are these, of 1 or of 255, the three numbers?"""
-    found = program.value(node)
-    if not isinstance(found, tuple) or len(found) != 3 or not all(isinstance(item, int | float) for item in found):
+    found = program.value(node) if len(getattr(node, "elts", _MEAN)) == len(_MEAN) else None
+    if not isinstance(found, tuple) or len(found) != len(_MEAN) or not all(isinstance(item, int | float) for item in found):
         return False
     scale = 255.0 if max(found) > 1 else 1.0
     return all(abs(given / scale - wanted) < _TOLERANCE for given, wanted in zip(found, mean, strict=True))
-
-
-def _has_reversed_mean(program: Program) -> bool:
-    """ImageNet's mean in blue, green, red: the author knows."""
-    return any(_is_mean(program, node, _MEAN[::-1]) for node in program.nodes(ast.List, ast.Tuple))
-
-
-def _takes_off_mean(program: Program, node: ast.BinOp) -> bool:
-    """`image - MEAN`, of numbers or of an array made of them."""
-    given = program.latest(node.right) or node.right
-    return isinstance(node.op, ast.Sub) and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr))

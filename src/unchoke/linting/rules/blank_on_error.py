@@ -33,7 +33,6 @@ from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="blank-on-error",
     group="input",
     stage="decode",
     title="what fails to load is replaced or dropped in silence",

@@ -20,9 +20,9 @@ better written out once, by a script.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
+from unchoke.code.facts.flow import NONE, Flow, Marks
 from unchoke.code.facts.keeping import is_remembered, is_save
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number, is_random_transform, is_tf_dataset, reached_functions
 from unchoke.code.facts.vocabulary import DECODERS, words
@@ -30,7 +30,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="cache-after-random",
     group="input",
     stage="transform",
     title="cache filled after random augmentation",
@@ -51,7 +50,7 @@ _FILLING = ("__init__", "setup", "_load", "preload", "_preload", "load", "_cache
 
 def check(program: Program) -> Iterator[Hit]:
     if any(_draws(program, call) for call in program.nodes(ast.Call)):
-        flow = Flow(program, _Chance(program))
+        flow = _Chance(program)
         yield from _tf_caches(program, flow)
         yield from _kept_on_self(program, flow)
         yield from _remembered(program, flow)
@@ -62,13 +61,10 @@ def _draws(program: Program, call: ast.Call) -> bool:
     return is_random_transform(program, call) or is_random_number(program, call)
 
 
-# Where it is kept
-
-
 def _tf_caches(program: Program, flow: Flow) -> Iterator[Hit]:
     for call in program.calls_to("cache"):
         receiver = program.receiver(call)
-        maps = program.in_order(node for kind, node in flow.at(receiver) if kind == _CHANGED and isinstance(node, ast.Call))
+        maps = program.in_order(node for kind, node in flow.ask(receiver) if kind == _CHANGED and isinstance(node, ast.Call))
         if maps and is_tf_dataset(program, receiver):
             first = program.text(maps[0].args[0]) if maps[0].args else "a random function"
             yield Hit(
@@ -84,7 +80,7 @@ def _kept_on_self(program: Program, flow: Flow) -> Iterator[Hit]:
     for node in program.nodes(ast.Assign, ast.Call):
         for store, value in _stores(program, node):
             name = program.written(store)
-            if name and _is_cache(program, node, name) and _is_frozen(flow.at(value)):
+            if name and _is_cache(program, node, name) and _is_frozen(flow.ask(value)):
                 yield Hit(
                     node,
                     f"`{name}` keeps the sample after its random transform: every epoch gets the same draw",
@@ -130,7 +126,7 @@ def _saved(program: Program, flow: Flow) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
         if not is_save(program, call) or program.facts.in_per_sample(call) is None or program.facts.is_conditional(call):
             continue
-        value = next((item for item in (*call.args, program.receiver(call)) if _is_frozen(flow.at(item))), None)
+        value = next((item for item in (*call.args, program.receiver(call)) if _is_frozen(flow.ask(item))), None)
         written_over = any(isinstance(program.value(item), str) for item in call.args)  # a picture for looking at
         if value is not None and not written_over:
             yield Hit(
@@ -139,9 +135,6 @@ def _saved(program: Program, flow: Flow) -> Iterator[Hit]:
                 evidence={"saved": program.text(value)},
                 fix="save it before the random transform, and apply that to what is read back",
             )
-
-
-# Chance on its way
 
 
 def _kinds(marks: Marks) -> set[str]:
@@ -154,58 +147,62 @@ def _is_frozen(marks: Marks) -> bool:
     return _CHANGED in kinds or {_LOADED, _DRAWN} <= kinds
 
 
-class _Chance(Judge):
+class _Chance(Flow):
     """Which calls draw, load and transform."""
 
-    def call(self, flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
+    asks_conditions = True
+
+    def judged(self, call: ast.Call, /) -> Marks | None:
         program = self.program
         name, method = program.name(call), program.method(call)
         if method == "map" and isinstance(call.func, ast.Attribute) and call.args:
-            return self._mapped(flow, call, handed)
-        if name.startswith("tf.image.") and is_random_transform(program, call):
-            return handed.all | {(_CHANGED, call)}
-        if is_random_transform(program, call) and (isinstance(call.func, ast.Name) or not name.startswith("?.")):
-            return frozenset({(_CHANCE, call)})
+            return self._mapped(call)
+        if is_random_transform(program, call):
+            if name.startswith("tf.image."):
+                return self.receiver(call) | self.given(call) | {(_CHANGED, call)}
+            if isinstance(call.func, ast.Name) or not name.startswith("?."):
+                return frozenset({(_CHANCE, call)})
         if is_random_number(program, call):
             return frozenset({(_DRAWN, call)})
         owner = program.classes.get(program.written(call.func))
         if owner is not None:
-            return self._instance(flow, owner)
-        if _CHANCE in _kinds(handed.callee) and (call.args or call.keywords):
-            return handed.given | {(_CHANGED, call)}
-        if method in _HOLDERS and _CHANCE in _kinds(handed.given):
-            return frozenset(mark for mark in handed.given if mark[0] == _CHANCE)
-        return self._loaded(call, name, method, handed)
+            return self._instance(owner)
+        if (call.args or call.keywords) and _CHANCE in _kinds(self.ask(call.func)):
+            return self.given(call) | {(_CHANGED, call)}
+        if method in _HOLDERS and _CHANCE in _kinds(self.given(call)):
+            return frozenset(mark for mark in self.given(call) if mark[0] == _CHANCE)
+        return self._loaded(call, name, method)
 
-    def _loaded(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
+    def _loaded(self, call: ast.Call, name: str, method: str) -> Marks | None:
         own = self.program.function_of(call) is not None
-        named = not own and not handed.all and _LOADS & set(words(method))
+        named = not own and _LOADS & set(words(method)) and not self.receiver(call) and not self.given(call)
         if named or name in DECODERS or name in ("numpy.load", "torch.load"):
             return frozenset({(_LOADED, call)})
         transforms = _TRANSFORM_WORDS & set(words(self.program.written(call.func).rpartition(".")[2]))
-        return handed.given if transforms and not own and handed.given else None
+        return (self.given(call) or None) if transforms and not own else None
 
-    def _instance(self, flow: Flow, owner: ast.ClassDef) -> Marks:
+    def _instance(self, owner: ast.ClassDef) -> Marks:
         """An own transform that draws, or a data set whose items are drawn."""
         methods = self.program.methods(owner)
         applied = [methods[name] for name in ("__call__", "forward", "apply") if name in methods]
         draws = any(self.program.facts.draws_at_random(function) for function in applied)
-        return frozenset({(_CHANCE, owner)}) if draws or _is_frozen(flow.returned(methods.get("__getitem__"))) else NONE
+        return frozenset({(_CHANCE, owner)}) if draws or _is_frozen(self.returned(methods.get("__getitem__"))) else NONE
 
-    def _mapped(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
+    def _mapped(self, call: ast.Call) -> Marks:
         """`data.map(f)` of tf.data: random if `f` draws, by itself or through layers it calls."""
         function = self.program.callable_of(call.args[0])
         reached = reached_functions(self.program, [SampleFunction(function, "map")]) if function is not None else ()
         calls = self.program.calls_in(reached)
-        draws = any(_draws(self.program, inner) or _CHANCE in _kinds(flow.at(inner.func)) for inner in calls)
-        return handed.receiver | {(_CHANGED, call)} if draws or _CHANCE in _kinds(handed.args[0]) else handed.receiver
+        draws = any(_draws(self.program, inner) or _CHANCE in _kinds(self.ask(inner.func)) for inner in calls)
+        changed = draws or _CHANCE in _kinds(self.ask(call.args[0]))
+        return self.receiver(call) | ({(_CHANGED, call)} if changed else NONE)
 
-    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
+    def subscript(self, node: ast.Subscript, /) -> Marks:
         """An item of a data set that draws; a crop whose corner was drawn."""
+        base = self.ask(node.value)
         if _CHANCE in _kinds(base) and not isinstance(node.slice, ast.Constant):
             return base | {(_CHANGED, node)}
-        drawn = frozenset(mark for mark in flow.at(node.slice) if mark[0] == _DRAWN)
-        return base | drawn if isinstance(node.slice, ast.Slice | ast.Tuple) else base
+        return base | self.condition([node.slice]) if isinstance(node.slice, ast.Slice | ast.Tuple) else base
 
-    def condition(self, test: Marks, /) -> Marks:
-        return frozenset(mark for mark in test if mark[0] == _DRAWN)
+    def condition(self, tests: Iterable[ast.expr], /) -> Marks:
+        return frozenset(mark for mark in self.any_of(tests) if mark[0] == _DRAWN)

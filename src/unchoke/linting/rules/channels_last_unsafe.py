@@ -1,7 +1,6 @@
 """channels_last where it does not help, or where a `.view` breaks on it.
 
-`memory_format=torch.channels_last` keeps the channels of a pixel beside each other. That suits the convolutions of recent CUDA
-cards in half precision, and some CPUs.
+`memory_format=torch.channels_last` keeps a pixel's channels together; this suits convolutions of recent CUDA cards, some CPUs.
 
 **On MPS** there is no such kernel to gain from: the layout is converted back and forth, and some operators have given wrong
 results or errors on it. Leave it out there.
@@ -13,9 +12,7 @@ mechanically (`--fix`).
 
 **When this is fine.** After a global pooling to 1×1 pixels, after `.contiguous()`, and for `.view(n, c, -1)`, which joins only
 pixels: none of these are reported. On CUDA and the CPU the layout itself is not reported: `unchoke tune` tries it on your
-network.
-
-Device: MPS for the layout; any for `.view`. Measured on CUDA only: channels_last alone changed float32 by less than 1 % there.
+network. Measured on CUDA only: channels_last alone changed float32 by less than 1 % there.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from unchoke.code.source import CodePlace
 from unchoke.linting.rule import Edit, Hit, Rule, at_method
 
 RULE = Rule(
-    code="channels-last-unsafe",
     group="device",
     stage="network",
     title="channels_last on MPS, or before a .view",

@@ -31,7 +31,6 @@ from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
-    code="compile-unsafe",
     group="device",
     stage="network",
     title="compiled again and again, or saved with the wrapper's keys",

@@ -11,8 +11,6 @@ costs the pages that are touched.
 
 **When this is fine.** Statistics or labels read once in `__init__`; an archive for keeping or sending; a disk or network so slow
 that fewer bytes win (measure it). `np.savez` does not compress, but cannot be mapped either.
-
-Holds on every device and for every version of NumPy.
 """
 
 from __future__ import annotations
@@ -20,17 +18,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.epochs import few
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loops import count_of, is_over_settings
 from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
-from unchoke.code.facts.training_feeds import few
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="compressed-npz",
     group="input",
     stage="decompress",
     title="compressed arrays read for each sample",
@@ -45,12 +42,10 @@ _FEWEST = 24
 
 
 def check(program: Program) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        name = program.name(call)
-        if name == "numpy.load":
-            yield from _read(program, call)
-        elif name == "numpy.savez_compressed" and call.args:
-            yield from _written(program, call)
+    for call in program.calls_named(["numpy.load"]):
+        yield from _read(program, call)
+    for call in program.calls_named(["numpy.savez_compressed"]):
+        yield from _written(program, call) if call.args else ()
 
 
 def _read(program: Program, call: ast.Call) -> Iterator[Hit]:
@@ -96,7 +91,7 @@ def _written(program: Program, call: ast.Call) -> Iterator[Hit]:
     """A file for each sample: in per-sample code, or once for each round of a loop over the data."""
     path = call.args[0]
     sampled = runs_for_each_sample(program, call) is not None and is_of_sample(program, path)
-    if not sampled and (program.facts.in_evaluation(call) is not None or not _is_for_each(program, call, path)):
+    if not sampled and (program.facts.in_evaluation(call) is not None or not _is_for_each(program, path)):
         return
     yield Hit(
         call,
@@ -106,11 +101,11 @@ def _written(program: Program, call: ast.Call) -> Iterator[Hit]:
     )
 
 
-def _is_for_each(program: Program, call: ast.Call, path: ast.expr) -> bool:
+def _is_for_each(program: Program, path: ast.expr) -> bool:
     """Does its path change with a loop over data, or is its function mapped over data: `pool.map`, `submit`, `delayed`?"""
     mapped = [program.callable_of(item) for use in program.calls_to(*_MAPS) for item in use.args]
     for ground in grounds(program, path, everywhere=True):
-        if ground.kind == "loop" and _is_over_data(program, ground.node) and _is_round(program, ground.node, call):
+        if ground.kind == "loop" and _is_over_data(program, ground.node):
             return True
         if ground.kind == "parameter" and ground.node in mapped:
             return True
@@ -123,9 +118,3 @@ def _is_over_data(program: Program, loop: ast.AST) -> bool:
         return False
     counted = isinstance(loop, ast.For) and (is_over_settings(program, loop) or few(count_of(program, loop), below=_FEWEST))
     return not counted
-
-
-def _is_round(program: Program, loop: ast.AST, call: ast.Call) -> bool:
-    """Does the call run in each round of the loop, directly or in a function that the loop calls?"""
-    whole = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
-    return whole is not None and (program.index.holds(whole, call) or program.enclosing_function(call) in program.reach(whole))

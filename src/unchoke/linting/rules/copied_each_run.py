@@ -22,7 +22,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="copied-each-run",
     group="input",
     stage="read",
     title="the data set copied or unpacked at every start",
@@ -33,13 +32,15 @@ _ARCHIVES = ("zipfile.ZipFile", "tarfile.open", "tarfile.TarFile", "py7zr.SevenZ
 
 
 def check(program: Program) -> Iterator[Hit]:
-    removed = any(program.name(call) == "shutil.rmtree" for call in program.nodes(ast.Call))
-    for call in program.nodes(ast.Call):
+    for call in program.calls_to("copytree", "copy_tree", "unpack_archive", "extractall"):
         guarded = any(isinstance(above, ast.If | ast.Try) for above in program.ancestors(call))
-        if guarded or not _copies(program, call) or program.enclosing_function(call) is not None or program.loops_around(call):
+        held = program.made_by(program.receiver(call)).startswith(_ARCHIVES)
+        if guarded or program.enclosing_function(call) is not None or program.loops_around(call):
             continue
+        if program.name(call) not in _COPIES and program.name(call) != "shutil.unpack_archive" and not held:
+            continue
+        again = program.name(call) in _COPIES and bool(program.calls_named(["shutil.rmtree"]))
         what = program.text(call.func)
-        again = removed and program.name(call) in _COPIES
         yield Hit(
             call,
             f"`{what}` copies the data again at every start" + (", after the last copy was removed" if again else ""),
@@ -48,9 +49,3 @@ def check(program: Program) -> Iterator[Hit]:
             kind="choke" if again else None,
         )
         return
-
-
-def _copies(program: Program, call: ast.Call) -> bool:
-    if program.name(call) in _COPIES or program.name(call) == "shutil.unpack_archive":
-        return True
-    return program.method(call) == "extractall" and program.made_by(program.receiver(call)).startswith(_ARCHIVES)

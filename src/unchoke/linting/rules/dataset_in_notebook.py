@@ -15,8 +15,7 @@ Where worker processes are started afresh (macOS and Windows always, Linux from 
 In a script move the class above `if __name__ == "__main__":`.
 
 **When this is fine.** On Linux before Python 3.14 workers are forked and see the class. With `num_workers=0`, and for Keras
-with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries a loader's workers and says whether they
-start.
+with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries whether a loader's workers start.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from collections.abc import Iterator
 from unchoke.code.facts.magnitude import is_hosted_notebook
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="dataset-in-notebook",
     group="process",
     stage="load",
     title="worker processes cannot import the data set's class",
@@ -60,8 +59,8 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _torch(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
-    for loader in program.facts.loaders:
-        if loader.framework == "torch" and loader.dataset_class is not None and loader.has_workers:
+    for loader in torch_loaders(program):
+        if loader.dataset_class is not None and loader.has_workers:
             node = loader.workers_node
             yield loader.dataset_class, f"num_workers={program.text(node)}" if node is not None else "num_workers"
 
@@ -69,11 +68,9 @@ def _torch(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
 def _keras(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
     """A Sequence given to `fit(…, use_multiprocessing=True)`, or made with that option."""
     for call in program.nodes(ast.Call):
-        if program.value(program.argument(call, "use_multiprocessing")) is not True:
+        if not call.keywords or program.value(program.argument(call, "use_multiprocessing")) is not True:
             continue
-        owners = [program.assigned_class(call)]
+        owners = [program.enclosing_class(call) if program.method(call) == "__init__" else program.assigned_class(call)]
         if program.method(call) in _FITS:
             owners = [program.assigned_class(item) for item in arguments(call)]
-        elif program.method(call) == "__init__":
-            owners = [program.enclosing_class(call)]
         yield from ((owner, "use_multiprocessing=True") for owner in owners if owner in program.facts.datasets and owner)

@@ -19,24 +19,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.loaders import dataset_decodes
+from unchoke.code.facts.loaders import DIRECTORY_SETS, dataset_decodes
 from unchoke.code.facts.loops import unwrapped
-from unchoke.code.facts.origins import comprehensions_round
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
+from unchoke.linting.questions import Round, rounds_of, whole_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="decoded-for-labels",
     group="input",
     stage="decode",
     title="pictures decoded only to learn labels, names or sizes",
     gain="an epoch of loading before each training",
 )
 _LAZY = frozenset({"PIL.Image.open", "Image.open", "nibabel.load", "pydicom.dcmread"})  # these read no pixels until asked
-Looped = ast.For | ast.comprehension
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -45,7 +42,7 @@ def check(program: Program) -> Iterator[Hit]:
         if kind and _ignores_picture(program, loop):
             over = program.text(unwrapped(program, loop.iter))
             yield Hit(
-                _whole(program, loop),
+                whole_round(program, loop),
                 f"going over `{over}` decodes every picture, and only what comes with it is used",
                 {"over": over},
                 _fix(kind, over),
@@ -55,7 +52,7 @@ def check(program: Program) -> Iterator[Hit]:
     yield from _for_shape(program)
 
 
-def _decoding(program: Program, loop: Looped) -> str:
+def _decoding(program: Program, loop: Round) -> str:
     """`own`, `library` or `tf`, if what is gone over decodes a picture for each item; empty otherwise."""
     over = unwrapped(program, loop.iter)
     if not isinstance(over, ast.Name | ast.Attribute):
@@ -68,10 +65,6 @@ def _decoding(program: Program, loop: Looped) -> str:
     return _of_set(program, over)
 
 
-def _whole(program: Program, loop: Looped) -> ast.AST:
-    return (program.parent(loop) or loop) if isinstance(loop, ast.comprehension) else loop
-
-
 def _of_set(program: Program, node: ast.expr | None) -> str:
     owner = program.assigned_class(node)
     if owner is not None:
@@ -79,9 +72,9 @@ def _of_set(program: Program, node: ast.expr | None) -> str:
     return "library" if program.made_by(node).rpartition(".")[2] in DECODING_DATASETS else ""
 
 
-def _ignores_picture(program: Program, loop: Looped) -> bool:
+def _ignores_picture(program: Program, loop: Round) -> bool:
     """`for _, label in …`, or `for item in …` of which only `item[1]`, `item[2]` are used."""
-    body = loop.body if isinstance(loop, ast.For) else [*loop.ifs, *ast.iter_child_nodes(_whole(program, loop))]
+    body = ast.iter_child_nodes(whole_round(program, loop)) if isinstance(loop, ast.comprehension) else loop.body
     used = [part for block in body if block is not loop for part in program.within(block, ast.Name)]
     target = loop.target
     if isinstance(target, ast.Tuple) and len(target.elts) == 2 and program.method(loop.iter) == "enumerate":
@@ -111,12 +104,10 @@ def _by_index(program: Program) -> Iterator[Hit]:
         if not isinstance(inner, ast.Subscript) or program.value(node.slice) not in (1, 2, -1):
             continue
         held, kind = program.written(inner.value), _of_set(program, inner.value)
-        heads: list[Looped] = [*comprehensions_round(program, node)]
-        heads += [loop for loop in program.loops_around(node) if isinstance(loop, ast.For)]
-        mine = [head for head in heads if names_in(head.target) & names_in(inner.slice)]
+        mine = [head for head in rounds_of(program, node) if names_in(head.target) & names_in(inner.slice)]
         if kind and mine and f"len({held})" in program.text(mine[0].iter):
             message = f"`{program.text(node)}` decodes every picture of `{held}`, and only what comes with it is used"
-            yield Hit(_whole(program, mine[0]), message, {"over": held}, _fix(kind, held))
+            yield Hit(whole_round(program, mine[0]), message, {"over": held}, _fix(kind, held))
 
 
 def _fix(kind: str, name: str) -> str:
@@ -130,11 +121,9 @@ def _fix(kind: str, name: str) -> str:
 def _for_shape(program: Program) -> Iterator[Hit]:
     """`cv2.imread(path).shape` in a loop, or a variable of which only the shape is used."""
     for call in program.nodes(ast.Call):
-        if not program.loops_around(call) and not comprehensions_round(program, call):
-            continue
         parent = program.parent(call)
         shape = _is_shape(parent) or (isinstance(parent, ast.Assign) and _only_shape(program, parent))
-        if shape and _decodes(program, call):
+        if shape and _decodes(program, call) and rounds_of(program, call):
             text = program.text(call.func)
             yield Hit(
                 call,

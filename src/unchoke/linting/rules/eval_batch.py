@@ -10,17 +10,16 @@ as they are counted by sample (`sum` over samples divided by their number), not 
 fill the memory, or where evaluation is a small part of the run: it is a nit. Single pictures beside training in batches are a
 choke, since they leave a device idle most of the time.
 
-**Where.** On an accelerator. Commonly reported are 5 to 10 % of an evaluation for four times instead of twice the training batch;
-4 % was measured on an H200, and the opposite, 14 % slower, on two CPU cores, where the larger batches did not fit the memory that
-the process had at hand. `unchoke claims run evaluation-batch` measures it on yours.
+**Where.** On an accelerator: 4 % of an evaluation was measured on an H200 for twice the batch, and 14 % more time on two CPU
+cores. `unchoke claims run evaluation-batch` measures it on yours.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
+from unchoke.code.constant_values import is_number
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.origins import loop_names
@@ -30,7 +29,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
-    code="eval-batch",
     group="device",
     stage="evaluation",
     title="evaluation in batches no larger than training's",
@@ -59,14 +57,10 @@ def _as_large(program: Program, loader: BatchSource, trained: list[BatchSource])
     """A training loader, if the batches of this one are no larger than those of any."""
     if not trained:
         return None
-    if all(_number(item.batch) for item in (loader, *trained)):
+    if all(is_number(item.batch) for item in (loader, *trained)):
         smallest = min(trained, key=lambda other: other.batch)
         return smallest if loader.batch <= smallest.batch else None
     return trained[0] if all(_same_expression(program, loader, other) for other in trained) else None
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _same_expression(program: Program, loader: BatchSource, other: BatchSource) -> bool:
@@ -120,7 +114,7 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
         line = line_of(program, other.call, seen_from=loader.call)
         message = f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})"
         # Single pictures leave a device idle, which is seen in the whole run; half of what fits is not.
-        single = loader.batch == 1 and _number(other.batch) and other.batch >= _MANY and not trains_on_small_set(program)
+        single = loader.batch == 1 and is_number(other.batch) and other.batch >= _MANY and not trains_on_small_set(program)
         larger = _text(program, other) if single else larger
     off = "as nothing is kept for gradients"
     why = off if _is_off(program, loader) else "once it runs under `torch.no_grad()`, which keeps nothing for gradients"
@@ -151,7 +145,7 @@ def _is_off(program: Program, loader: BatchSource) -> bool:
 
 def _said(program: Program, loader: BatchSource) -> str:
     text = _text(program, loader)
-    return f"`{text}`" if text == str(loader.batch) or not _number(loader.batch) else f"`{text}` ({loader.batch})"
+    return f"`{text}`" if text == str(loader.batch) or not is_number(loader.batch) else f"`{text}` ({loader.batch})"
 
 
 def _place(program: Program, loader: BatchSource) -> ast.AST:

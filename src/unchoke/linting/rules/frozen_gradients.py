@@ -41,7 +41,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="frozen-gradients",
     group="compute",
     stage="step",
     title="gradients for what is not trained",
@@ -117,16 +116,11 @@ def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[st
         if key in trained or any(key.startswith(name + ".") for name in trained):
             continue
         parts = [name.removeprefix(key + ".").partition(".")[0] for name in trained if name.startswith(key + ".")]
-        partly = any(name.startswith(key + ".") for name in own) and _is_last_part(program, call, parts)
+        last = all(is_head(part) or part.partition("[")[0] in _LAST_PARTS for part in parts)
+        partly = last and any(name.startswith(key + ".") for name in own) and maker_of(program, call.func).startswith(_LIBRARIES)
         if partly or _feeds(program, call, loop, own) or _holds(program, call, own, trained | frozen):
             return None if is_fed_by_a_network(program, call) else call
     return None
-
-
-def _is_last_part(program: Program, call: ast.Call, parts: list[str]) -> bool:
-    """Are these the last parts of a network of a library, whose other parts are known to be there?"""
-    last = all(is_head(part) or part.partition("[")[0] in _LAST_PARTS for part in parts)
-    return last and maker_of(program, call.func).startswith(_LIBRARIES)
 
 
 def _is_near(key: str, frozen: set[str]) -> bool:

@@ -2,8 +2,7 @@
 
 When no parameter of the encoder learns and the pictures are not augmented at random, the encoder gives the same features for
 the same picture every time. Running it again in each epoch buys nothing: all epochs but the first pay for what is already
-known, decoding included. Fifty epochs of a head over a small frozen encoder took 4.1 s, and 0.4 s with the features computed
-once.
+known, decoding included. Fifty epochs of a head over a small frozen encoder took 4.1 s, 0.4 s with the features computed once.
 
 **Write instead.** Run the encoder once, keep its features, and train the head on those:
 
@@ -11,8 +10,7 @@ once.
         features = torch.cat([encoder(images.to(device)).cpu() for images, _ in loader])
     head_loader = DataLoader(TensorDataset(features, labels), batch_size=256, shuffle=True)
 
-With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`. `unchoke fit` does this, in jobs that can be
-resumed.
+With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`. `unchoke fit` does this, and can be resumed.
 
 **When this is fine.** With random augmentation, flips included (the encoder then sees another picture each time), with a single
 epoch, when a part of the encoder is trained too, or when features for all pictures do not fit on the disk.
@@ -24,16 +22,16 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.facts.epochs import few
 from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_fed_by_a_network, is_head, key_of, key_of_call, put_together
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
 from unchoke.code.facts.per_sample import is_random_number
-from unchoke.code.facts.training_feeds import few
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="frozen-recomputed",
     group="compute",
     stage="step",
     title="frozen encoder run again in every epoch",
@@ -44,6 +42,7 @@ RULE = Rule(
 _CHANGING = re.compile(
     r"teacher|ema|target|momentum|generator|discriminator|critic|gan|adversar|vgg_loss|perceptual|lpips", re.IGNORECASE
 )
+_JUDGING = re.compile(r"loss|percep|lpips|style", re.IGNORECASE)  # what another network makes
 _AUGMENTING = re.compile(
     r"aug(?:ment\w*|s|_\w+|mix)?$|^aug|mixup|cutmix|cutout|jitter|random_\w+|rand_?aug\w*|create_transform|RandomState",
     re.IGNORECASE,
@@ -60,7 +59,8 @@ def check(program: Program) -> Iterator[Hit]:
     if program.facts.augments or _may_augment(program) or program.could_be_elsewhere(_UNREAD):
         return
     for freeze in freezes(program):
-        if _CHANGING.search(freeze.name) or _is_in_a_loss(program, freeze):
+        owner = program.enclosing_class(freeze.node)
+        if _CHANGING.search(freeze.name) or (owner is not None and _JUDGING.search(owner.name)):
             continue
         if freeze.by == "no_grad" and (not is_off(program, freeze.node) or freeze.key in _trained(program)):
             continue  # on in training, or in an optimizer's hands under its own name
@@ -97,15 +97,11 @@ def _may_augment(program: Program) -> bool:
     return any(_AUGMENTING.search(name) for name in program.functions)
 
 
-def _is_in_a_loss(program: Program, freeze: Freeze) -> bool:
-    """A network that only judges what another one makes."""
-    owner = program.enclosing_class(freeze.node)
-    return owner is not None and bool(re.search(r"loss|percep|lpips|style", owner.name, re.IGNORECASE))
-
-
 def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
     """The forward call of the frozen part on each step of a training of several epochs, on the data itself."""
-    if not _knows_torch_data(program) or not _trains_only_a_head(program, freeze):
+    loaders = [loader for loader in torch_loaders(program) if loader.role != "eval"]
+    known = all(_is_known(program, loader.dataset) for loader in loaders) and bool(loaders or program.facts.datasets)
+    if not known or not _trains_only_a_head(program, freeze):
         return None
     for call in program.facts.forwards:
         loop = program.facts.in_training(call)
@@ -156,14 +152,8 @@ def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
     return learns and all(is_head(name) for name in replaced)
 
 
-def _knows_torch_data(program: Program) -> bool:
-    """Are the training pictures' transforms in this file, as far as can be told?"""
-    loaders = [loader for loader in program.facts.loaders if loader.framework == "torch" and loader.role != "eval"]
-    known = all(_is_known(program, loader.dataset) for loader in loaders)
-    return known and bool(loaders or program.facts.datasets)
-
-
 def _is_known(program: Program, data: ast.expr | None) -> bool:
+    """Are the transforms of these pictures in this file, as far as can be told?"""
     made = program.made_by(data)
     return "." not in made.removeprefix("?.") or made.startswith(_KNOWN_DATA)
 

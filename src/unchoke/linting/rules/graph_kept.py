@@ -35,7 +35,6 @@ from unchoke.linting.proofs import shows_no_graph
 from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
-    code="graph-kept",
     group="compute",
     stage="step",
     title="loss or output kept with its graph",

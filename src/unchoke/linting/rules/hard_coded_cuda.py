@@ -38,7 +38,6 @@ from unchoke.linting.library import is_library
 from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
-    code="hard-coded-cuda",
     group="device",
     stage="device",
     title="CUDA taken for granted",

@@ -12,8 +12,7 @@ notebooks, it is the whole of the time.
     images = augment(images.to(device))
 
 torchvision's `v2` transforms take batches on the device too, and Keras has layers (`RandomRotation`, `RandomZoom`) for inside
-the model. On the CPU: crop or shrink before the dear transforms, lower their `p`, and keep those that a validation score asks
-for.
+the model. On the CPU: crop or shrink before the dear transforms, lower their `p`, and keep those that a score asks for.
 
 **When this is fine.** Where the loader still keeps up: `unchoke profile -- python train.py` says whether the model waits for
 data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little.
@@ -26,14 +25,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.devices import CUDA
+from unchoke.code.facts.epochs import keras_feeds
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import pipeline_pieces
-from unchoke.code.facts.training_feeds import keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="heavy-augmentation",
     group="input",
     stage="transform",
     title="dear augmentation on the CPU for each sample",

@@ -1,8 +1,7 @@
 """The record of a training kept only in memory.
 
 Losses and metrics that are appended to a list, or that Keras returns as a History object, exist only until the process ends.
-A kill in epoch 30 of 40 loses the curves although the checkpoints are there; a restarted notebook kernel loses them after the
-fact.
+A kill in epoch 30 of 40 loses the curves although the checkpoints are there, and so does a restarted notebook kernel.
 
 **Write instead.** One line an epoch, on disk before the next epoch begins:
 
@@ -13,8 +12,7 @@ Keras: `keras.callbacks.CSVLogger("log.csv", append=True)` (or TensorBoard) amon
 `unchoke train` keeps every run's history in its experiment; `unchoke runs` shows them side by side.
 
 **When this is fine.** A look at a few epochs that nobody will ask about again. Fewer than five epochs are not reported, nor
-is a run that keeps nothing or only prints. Writing the list after the loop does not help: that is the line a kill never
-reaches.
+is a run that keeps nothing or only prints. Writing the list after the loop does not help: a kill never reaches that line.
 """
 
 from __future__ import annotations
@@ -26,13 +24,11 @@ from collections.abc import Iterator
 from unchoke.code.facts.epochs import EpochRun, callbacks_of, epoch_runs, is_long, nodes_of, one_does
 from unchoke.code.facts.loops import Fit
 from unchoke.code.facts.saving import has_automatic_log, is_record, records_history
-from unchoke.code.facts.training_feeds import num_epochs
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
-    code="history-in-memory",
     group="resume",
     stage="checkpoint",
     title="losses and metrics kept only in memory",
@@ -142,7 +138,8 @@ def _base(node: ast.expr | None) -> ast.expr | None:
 def _is_made_before(program: Program, run: EpochRun, base: ast.expr) -> bool:
     """Is it a list or dict from outside the loop, also one that callers hand over, so that it grows from epoch to epoch?"""
     given = (*program.assigned(program.written(base), base), *program.choices(base).nodes)
-    made = [value for value in given if _is_container(program, value)]
+    written = ast.List | ast.Dict | ast.ListComp | ast.DictComp
+    made = [value for value in given if isinstance(value, written) or program.name(value) in _CONTAINERS]
     again = any(_is_in(program, run, value) and program.is_before(value, base) for value in made)
     return not again and any(not _is_in(program, run, value) for value in made)
 
@@ -153,12 +150,8 @@ def _is_in(program: Program, run: EpochRun, node: ast.AST) -> bool:
     return called or program.in_body(run.node, program.index.number[node])
 
 
-def _is_container(program: Program, node: ast.expr) -> bool:
-    return isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp) or program.name(node) in _CONTAINERS
-
-
 def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:
-    count = num_epochs(program, fit)
+    count = fit.num_epochs
     if not is_long(count) or not _is_kept(program, fit.call):
         return
     given = callbacks_of(program, fit.call)

@@ -36,17 +36,16 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from unchoke.code.facts.devices import CPU, runs_on_cpu, stays_on_cpu
+from unchoke.code.facts.epochs import few
 from unchoke.code.facts.loops import Loop, count_of, is_over_settings
 from unchoke.code.facts.origins import comprehensions_round
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
-from unchoke.code.facts.training_feeds import few
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, arguments, names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
 RULE = Rule(
-    code="host-sync",
     group="device",
     stage="step",
     title="the host waits for the device on every step",

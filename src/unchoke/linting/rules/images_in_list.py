@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.flow import CallMarks, Flow, Judge, Marks
+from unchoke.code.facts.flow import Flow, Marks
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.per_sample import is_tf_dataset
 from unchoke.code.facts.sizing import is_resizing, size_of
@@ -36,7 +36,6 @@ from unchoke.linting.questions import COMPREHENSIONS
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="images-in-list",
     group="input",
     stage="decode",
     title="every image of the data set held in memory",
@@ -68,7 +67,7 @@ _SMALL_PX = 256  # 200 kB each: it takes tens of thousands to fill a machine's m
 def check(program: Program) -> Iterator[Hit]:
     if not any(program.name(call) in DECODERS | RASTER_READERS for call in program.nodes(ast.Call)):
         return
-    flow = Flow(program, _DecodedPictures(program))
+    flow = _DecodedPictures(program)
     seen: set[ast.AST] = set()
     for node in program.nodes(ast.Call, ast.Assign, ast.AugAssign, *COMPREHENSIONS):
         container, value = _kept(program, node)
@@ -144,7 +143,7 @@ def _is_memory(program: Program, node: ast.AST, container: ast.expr | None) -> b
 
 def _filled_by(program: Program, flow: Flow, node: ast.AST, container: ast.expr | None, value: ast.expr) -> ast.AST | None:
     """The loop, comprehension or map over all files that fills it; None if it is a handful or one batch at a time."""
-    sources = {source for _, source in flow.at(value)}
+    sources = {source for _, source in flow.ask(value)}
     loops = program.loops_around(node)
     unit = next((loop for loop in loops if _decodes_in(program, loop, sources)), None) if container is not None else node
     if unit is None or (container is None and loops) or not _decodes_in(program, unit, sources):
@@ -253,10 +252,10 @@ def _callers_give_all(program: Program, function: FunctionNode, name: str, depth
     return any(_all_of(program, item, depth + 1) for item in whole)
 
 
-class _DecodedPictures(Judge):
+class _DecodedPictures(Flow):
     """Marks decoded images."""
 
-    def call(self, _flow: Flow, call: ast.Call, _handed: CallMarks, /) -> Marks | None:
+    def judged(self, call: ast.Call, /) -> Marks | None:
         method = self.program.method(call)
         whole = self.program.keyword(call, "window") is None and (method == "read" or (method == "ReadAsArray" and not call.args))
         raster = whole and self.program.made_by(self.program.receiver(call)) in RASTER_READERS

@@ -14,10 +14,7 @@ is always the same.
 In `__getitem__` take `self.frames[clip]`.
 
 **When this is fine.** In `__init__`, in a generator before its loop (once an epoch), where the answer is kept, and in a script
-that runs once. A folder that belongs to one sample holds a few files: that is a nit. `unchoke check` lists once and writes down
-what it found.
-
-Holds on every device and for every version.
+that runs once. A folder that belongs to one sample holds a few files: that is a nit.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from unchoke.linting.questions import function_around, is_done_anew, is_path_cal
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="list-per-sample",
     group="input",
     stage="list",
     title="folder listed for each sample",
@@ -50,11 +46,14 @@ def check(program: Program) -> Iterator[Hit]:
         if is_path_call(program, call, _LISTERS, LIST_METHODS) and is_done_anew(program, call, by_sample=False):
             name = program.text(call.func)
             own = any(is_of_sample(program, part) for part in _folder(program, call))
+            owner = program.enclosing_class(call)
+            where = f"`{owner.name}.__init__`" if owner is not None else "the code that makes the data set"
+            names = "the names by sample, in a dict" if own else "the names"
             yield Hit(
                 call,
                 f"`{name}` lists a folder once for every sample",
                 evidence={"call": name, "in": function_around(program, call)[0]},
-                fix=_fix(program, call, own),
+                fix=f"list once in {where} and keep {names}; take them from there here",
                 kind="nit" if own else None,  # a few files
                 fact="listed",
             )
@@ -72,9 +71,3 @@ def _folder(program: Program, call: ast.Call) -> list[ast.expr]:
     if isinstance(path, ast.BinOp):
         return [path.left]
     return path.args[:-1] if isinstance(path, ast.Call) and path.args[1:] else [path]
-
-
-def _fix(program: Program, call: ast.Call, own: bool) -> str:
-    owner = program.enclosing_class(call)
-    where = f"`{owner.name}.__init__`" if owner is not None else "the code that makes the data set"
-    return f"list once in {where} and keep the names" + (" by sample, in a dict" if own else "") + "; take them from there here"

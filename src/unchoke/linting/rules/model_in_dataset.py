@@ -27,7 +27,6 @@ from unchoke.linting.questions import function_around, inherits, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="model-in-dataset",
     group="compute",
     stage="load",
     title="network run on single samples where data are loaded",

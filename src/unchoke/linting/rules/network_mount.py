@@ -26,7 +26,6 @@ from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="network-mount",
     group="input",
     stage="read",
     title="pictures read one by one from a mounted cloud drive",

@@ -30,15 +30,13 @@ from unchoke.code.facts.epochs import (
     callbacks_of,
     epoch_runs,
     is_long,
-    most,
     nodes_of,
     one_does,
     trains_on_kept_features,
 )
-from unchoke.code.facts.loops import Fit, is_range, unwrapped
+from unchoke.code.facts.loops import Fit, is_range, most, unwrapped
 from unchoke.code.facts.magnitude import large_network, trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
-from unchoke.code.facts.training_feeds import num_epochs
 from unchoke.code.facts.unseen import may_save
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
@@ -47,7 +45,6 @@ from unchoke.linting.questions import calls_run_by, is_light
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
-    code="no-checkpoint",
     group="resume",
     stage="checkpoint",
     title="nothing is saved before the training ends",
@@ -153,7 +150,7 @@ def _is_quick(program: Program, run: EpochRun) -> bool:
 
 
 def _keras(program: Program, fit: Fit) -> Hit | None:
-    count = num_epochs(program, fit)
+    count = fit.num_epochs
     given = callbacks_of(program, fit.call)
     if not is_long(count) or given is None or trains_on_kept_features(program, fit.call.args[:1]):
         return None

@@ -28,7 +28,6 @@ from unchoke.linting.questions import calls_run_by
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="no-clear-session",
     group="compute",
     stage="step",
     title="Keras networks built in a loop and never let go",

@@ -17,11 +17,8 @@ function that calls `backward` or `autograd.grad` or asks for `requires_grad` is
 switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. A pass that no loop
 of the file repeats is freed at once: a nit, as it is on MNIST and its like.
 
-`--fix` puts `@torch.no_grad()` over a function only where that provably changes no result: all it runs is in the file or known
-(a network of the file's own, a convolutional one of torchvision or timm), and it shows, keeps and returns plain numbers. Networks
-with attention are left to you: there torch takes another kernel without gradients, and last digits may differ.
-
-PyTorch only.
+The line is shown and never written by `--fix`: what a function runs may look whether gradients are on, and with attention torch
+takes another kernel without them, so that last digits may differ. PyTorch only.
 """
 
 from __future__ import annotations
@@ -29,9 +26,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from unchoke.code.facts.devices import torch_name
+from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.origins import root, sources
@@ -40,18 +38,15 @@ from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
-from unchoke.linting.proofs import is_same_without_gradients
 from unchoke.linting.questions import COMPREHENSIONS, inherits
-from unchoke.linting.rule import Edit, Hit, Rule, offered, shortened
+from unchoke.linting.rule import Edit, Hit, Rule, shortened
 
 RULE = Rule(
-    code="no-inference-mode",
     group="device",
     stage="evaluation",
     title="evaluation that prepares for a backward pass",
     gain="memory of all intermediate results, and some time",
     command="unchoke profile -- python SCRIPT",
-    fixable=True,
     frameworks=("torch",),
 )
 _NOT_TORCH = (
@@ -76,17 +71,6 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_HOOKS = frozenset({"object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 
 
-@dataclass(frozen=True)
-class EvaluationSpan:
-    """Evaluation code: a function, or what follows `model.eval()`, by the numbers of its nodes."""
-
-    key: ast.AST
-    function: FunctionNode | None
-    model: str
-    first: int
-    last: int
-
-
 def check(program: Program) -> Iterator[Hit]:
     if not any(module.partition(".")[0] in _ON_TORCH for module in program.modules):
         return
@@ -95,12 +79,12 @@ def check(program: Program) -> Iterator[Hit]:
         if not _runs_network(program, call) or program.facts.no_grad(call) or program.facts.in_training(call) is not None:
             continue
         found = _evaluation_of(program, call)
-        if found is not None and found.key not in done and not _needs_gradients(program, found):
-            done.add(found.key)
+        if found is not None and found.node not in done and not _needs_gradients(program, found):
+            done.add(found.node)
             yield _hit(program, call, found)
 
 
-def _evaluation_of(program: Program, call: ast.Call) -> EvaluationSpan | None:
+def _evaluation_of(program: Program, call: ast.Call) -> EvaluationCode | None:
     """The evaluation that this call is part of, if the rule is about it: the function whose name says so, else after `eval()`."""
     if inherits(program, program.enclosing_class(call), "LightningModule"):
         return None
@@ -109,22 +93,22 @@ def _evaluation_of(program: Program, call: ast.Call) -> EvaluationSpan | None:
         found = program.facts.evaluation_of(function)
         if found is not None:
             asked = not _is_unit_test(program, function) and not _is_called_by_others(program, function)
-            return EvaluationSpan(function, function, "", found.first, found.last) if asked else None
+            return replace(found, scope=function) if asked else None
         function = program.enclosing_function(function)
     return _in_mode(program, call) or _after_chain(program, call)
 
 
-def _in_mode(program: Program, call: ast.Call) -> EvaluationSpan | None:
+def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
     """After `model.eval()`; the whole function round it where nothing trains in that."""
     found, function = program.facts.in_mode(call), program.enclosing_function(call)
     if found is None or not _is_model(program, call, found.model):
         return None
     if function is not None and any(step_kind(program, item) for item in program.within(function, ast.Call)):
         function = None
-    return EvaluationSpan(function or found.node, function, found.model, found.first, found.last)
+    return replace(found, node=function or found.node, scope=function)
 
 
-def _after_chain(program: Program, call: ast.Call) -> EvaluationSpan | None:
+def _after_chain(program: Program, call: ast.Call) -> EvaluationCode | None:
     """After `model = build().eval()` or `model.to(device).eval()` in the same scope, if the name is given nothing else since."""
     scope, number = program.enclosing_scope(call), program.index.number
     for other in program.calls_to("eval"):
@@ -137,7 +121,7 @@ def _after_chain(program: Program, call: ast.Call) -> EvaluationSpan | None:
         if _is_model(program, call, model) and not any(number[other] < order < number[call] for order in later):
             last = program.index.stop(scope) if scope is not None else len(program.index.all)
             function = scope if isinstance(scope, FunctionNode) else None
-            return EvaluationSpan(function or other, function, model, number[other], last)
+            return EvaluationCode(function or other, "mode", False, number[other], last, model, function)
     return None
 
 
@@ -203,35 +187,33 @@ def _is_engine(program: Program, call: ast.Call) -> bool:
     return any(_ENGINES.search(text) for text in (name, program.made_by(call.func), *texts))
 
 
-def _needs_gradients(program: Program, found: EvaluationSpan) -> bool:
+def _needs_gradients(program: Program, found: EvaluationCode) -> bool:
     """Does the evaluation ask for gradients of its own?"""
     numbers = program.index.number
-    parts = (found.function, *program.reach(found.function)) if found.function is not None else ()
+    parts = (found.scope, *program.reach(found.scope)) if found.scope is not None else ()
     nodes = [node for part in parts for node in program.within(part, ast.Attribute, ast.Name)]
-    if found.function is None:
+    if found.scope is None:
         nodes = [node for node in program.nodes(ast.Attribute, ast.Name) if found.first <= numbers[node] <= found.last]
     asked = (node.attr for node in nodes if isinstance(node, ast.Attribute))
     shown = any("gradcam" in node.id.lower() for node in nodes if isinstance(node, ast.Name))
     return shown or any(name in _ASKS or _EXPLAINS.search(name) for name in asked)
 
 
-def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
-    function = found.function
-    torch = torch_name(program, found.key)
+def _hit(program: Program, call: ast.Call, found: EvaluationCode) -> Hit:
+    function = found.scope if isinstance(found.scope, FunctionNode) else None
+    torch = torch_name(program, found.node)
     text = shortened(program, call, keep_end=False)
     if function is not None:
         where, instead = f"in `{function.name}`", f"`@{torch or 'torch'}.no_grad()` over `{function.name}`"
     else:
         where, instead = f"after `{found.model}.eval()`", "`with torch.inference_mode():` round it"
-    edit = _edit(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else None
-    proven = edit is not None and function is not None and is_same_without_gradients(program, function)
     return Hit(
         call,
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
         kind=None if _is_repeated(program, call) and not trains_on_small_set(program) else "nit",  # once: freed as soon as shown
-        **offered(edit, proven=proven),
+        suggestion=_suggestion(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else (),
     )
 
 
@@ -257,10 +239,9 @@ def _is_tried(program: Program, call: ast.Call) -> bool:
     )
 
 
-def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | None:
+def _suggestion(program: Program, function: ast.FunctionDef, torch: str) -> tuple[Edit, ...]:
     """`@torch.no_grad()` over the function."""
     place, text = program.place(function), program.cell(function).text
-    newline = "\r\n" if "\r\n" in text else "\n"
     indent = split_lines(text)[place.line - 1][: place.column]
     at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
-    return None if indent.strip() or function.decorator_list else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
+    return () if indent.strip() or function.decorator_list else (Edit(at, f"@{torch}.no_grad()\n{indent}"),)

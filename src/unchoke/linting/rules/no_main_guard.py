@@ -32,7 +32,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="no-main-guard",
     group="process",
     stage="load",
     title='processes are started without `if __name__ == "__main__":`',
@@ -89,7 +88,7 @@ def _goes_at_import(program: Program, made: ast.Call) -> bool:
         return True
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or _is_in_call(program, made):
         return True
-    uses = [use for target in targets_of(statement) for name in names_in(target) for use in program.names(name)]
+    uses = [use for name in names_in(*targets_of(statement)) for use in program.names(name)]
     return not uses or any(_goes_through(program, use) for use in uses)
 
 
@@ -117,7 +116,7 @@ def _is_only_returned(program: Program, made: ast.Call) -> bool:
         return False
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return isinstance(statement, ast.Return)
-    names = {name for target in targets_of(statement) for name in names_in(target)}
+    names = names_in(*targets_of(statement))
     read = [use for use in program.within(function, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)
 

@@ -23,6 +23,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.constant_values import is_number
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
 from unchoke.code.facts.freezing import freezes
 from unchoke.code.facts.magnitude import large_network, network_named, trains_on_small_set
@@ -32,7 +33,6 @@ from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="no-mixed-precision",
     group="device",
     stage="step",
     title="a large network trained in float32 on a graphics card",
@@ -101,7 +101,7 @@ def _kind(program: Program, made: ast.Call) -> Kind:
     if program.facts.optimizers and not roots & given:
         return "nit"
     counts = [loop.num_epochs for loop in program.facts.training_loops] + [fit.num_epochs for fit in program.facts.fits]
-    known = [count for count in counts if isinstance(count, int | float) and not isinstance(count, bool)]
+    known = list(filter(is_number, counts))
     looked_for = any(CUDA in program.text(node) for node in program.nodes(ast.IfExp))
     sure = looked_for or bool(asks_for_cuda(program)) or _sets_up_card(program)
     return "choke" if known and max(known) >= _MANY_EPOCHS and sure else "nit"

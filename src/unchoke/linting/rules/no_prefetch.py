@@ -11,8 +11,6 @@ time (where it decodes, no-workers says so).
 **When this is fine.** TensorFlow from 2.12 on adds the prefetch by itself where the last step works when asked (`batch`), and
 runs maps without state in parallel; there it is a matter of taste. Older versions do not. Pipelines over arrays in memory
 with nothing to work out gain little. Both are nits here, the first where the file is written for Keras 3.
-
-Since TensorFlow 2.12 by itself, unless `experimental_optimization` is turned off.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.facts.epochs import keras_feeds
+from unchoke.code.facts.loaders import DIRECTORY_SETS
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS, keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
-    code="no-prefetch",
     group="input",
     stage="load",
     title="tf.data pipeline that is not prefetched",

@@ -26,10 +26,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from unchoke.code.facts.epochs import Feed, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.loaders import BatchSource, decode_calls
+from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls, functions_run_by
-from unchoke.code.facts.training_feeds import FLOWS, Feed, few, item_functions, keras_feeds, num_epochs
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
@@ -37,7 +37,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule, append_arguments, at_method
 
 RULE = Rule(
-    code="no-workers",
     group="process",
     stage="load",
     title="decoding in the process that trains",
@@ -82,7 +81,7 @@ def _keras(program: Program) -> Iterator[Hit]:
         if read is None:
             continue
         source, name, does, fix = read
-        few_epochs = few(num_epochs(program, feed.fit), below=5)
+        few_epochs = few(feed.fit.num_epochs, below=5)
         if source not in found or found[source].kind == "nit":
             found[source] = Hit(
                 at_method(program, feed.fit.call),

@@ -12,8 +12,7 @@ drive, where writing takes seconds, that is not rare.
 The temporary file must be in the same folder, since a rename across file systems is a copy.
 
 **When this is fine.** A name of its own for each epoch (`f"epoch_{epoch:03d}.pt"`), a file written once, a log that is
-appended to. Keras' `ModelCheckpoint` and Lightning's checkpoints are not reported. `unchoke train` writes all its files this
-way.
+appended to. Keras' `ModelCheckpoint` and Lightning's checkpoints are not reported. `unchoke train` writes all files this way.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from unchoke.linting.questions import inherits
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="non-atomic-save",
     group="resume",
     stage="checkpoint",
     title="a file overwritten in place, again and again",
@@ -133,15 +131,12 @@ def _only_once(program: Program, region: Region, call: ast.Call) -> bool:
             return True
         if isinstance(above, ast.If):
             block = above.body if program.index.holds_any(above.body, call) else above.orelse
-            if (block and isinstance(block[-1], ast.Break | ast.Raise)) or (block is above.body and _is_last(above.test)):
+            equal = block is above.body and isinstance(above.test, ast.Compare) and isinstance(above.test.ops[0], ast.Eq)
+            text = program.text(above.test).partition("==")[0].lower() if equal else ""
+            last = "epoch" in text and "%" not in text  # `epoch == EPOCHS - 1`, without a remainder
+            if last or (block and isinstance(block[-1], ast.Break | ast.Raise)):
                 return True
     return False
-
-
-def _is_last(test: ast.expr) -> bool:
-    """`epoch == EPOCHS - 1`, without a remainder."""
-    text = ast.unparse(test.left).lower() if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) else ""
-    return "epoch" in text and "%" not in text
 
 
 def _is_fixed(program: Program, region: Region, node: ast.AST, depth: int) -> bool:

@@ -14,8 +14,6 @@ Copies *to* the device are safe: the device works in order.
 
 **When this is fine.** With `torch.cuda.synchronize()`, an event or a stream that is waited for between the copy and the read:
 then it is not reported.
-
-Device: CUDA for copies to the CPU; MPS for any.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
-    code="non-blocking-unsafe",
     group="device",
     stage="copy",
     title="a copy that may not be done when it is read",

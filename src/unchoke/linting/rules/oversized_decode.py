@@ -16,8 +16,6 @@ or cut all tiles once, in a preparation step: `unchoke tile` reads each scene on
 
 **When this is fine.** Random crops for augmentation and the centre crop behind a resize. A scene that is kept and cut many times.
 All tiles cut from one decode. Plain decode and resize is `repeated-decode`.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.origins import is_of_sample, is_random
 from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
@@ -36,7 +34,6 @@ from unchoke.linting.questions import is_done_anew, names_holding
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="oversized-decode",
     group="input",
     stage="decode",
     title="whole image decoded for a small part of it",

@@ -11,13 +11,10 @@ each sample in each epoch, to take one row of it: the work grows with the square
 **When this is fine.** A small file that belongs to this one sample (`f"{name}.json"`, an XML of its boxes) is part of the sample.
 A generator that parses before its loop does so once an epoch. A table that is kept (`if self.table is None`) is parsed once for
 each worker.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.origins import is_of_sample
@@ -27,7 +24,6 @@ from unchoke.linting.questions import is_done_anew, opened_path
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="parsed-per-sample",
     group="input",
     stage="parse",
     title="table parsed again for each sample",
@@ -44,9 +40,7 @@ _FILES = ("filepath_or_buffer", "io", "path_or_buf", "path", "fp", "source", "fn
 
 
 def check(program: Program) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        if program.name(call) not in TABLE_PARSERS | _MORE:
-            continue
+    for call in program.calls_named(TABLE_PARSERS | _MORE):
         source = next(filter(None, (*call.args[:1], *(program.argument(call, name) for name in _FILES))), None)
         if source is None or is_of_sample(program, source) or not is_done_anew(program, call, by_sample=False):
             continue

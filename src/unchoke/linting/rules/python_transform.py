@@ -32,7 +32,6 @@ from unchoke.linting.questions import whole_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="python-transform",
     group="input",
     stage="transform",
     title="Python loop over pixels, or over the whole picture for each class",

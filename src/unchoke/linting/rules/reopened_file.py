@@ -15,8 +15,6 @@ In a loop over windows open before the loop. `unchoke tile` reads each scene onc
 
 **When this is fine.** One file for each sample, read whole. A handle that is kept. Very many files, so that each is seen once in
 a while: keep the few latest open (`functools.lru_cache`).
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.following import follow
+from unchoke.code.facts.flow import follow
 from unchoke.code.facts.origins import grounds, is_of_sample
 from unchoke.code.facts.vocabulary import RASTER_OPENERS
 from unchoke.code.node_index import arguments
@@ -33,7 +31,6 @@ from unchoke.linting.questions import Round, is_done_anew, names_holding, num_it
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="reopened-file",
     group="input",
     stage="open",
     title="container opened again for each window",
@@ -50,8 +47,11 @@ _FEWEST = 8
 
 
 def check(program: Program) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        if program.name(call) in _CONTAINERS and call.args and _is_for_reading(program, call):
+    for call in program.calls_named(_CONTAINERS):
+        mode = program.value(program.argument(call, "mode", 1))
+        in_memory = any(program.method(inner) in ("BytesIO", "MemoryFile") for inner in program.within(call, ast.Call))
+        written = isinstance(mode, str) and mode[:1] in ("w", "a", "x")
+        if call.args and not in_memory and not written:
             name, path = program.text(call.func), program.text(call.args[0])
             said, fix = _again(program, call, path)
             if said:
@@ -75,12 +75,6 @@ def _again(program: Program, call: ast.Call, path: str) -> tuple[str, str]:
     if program.enclosing_class(call) is None:
         fix = f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"
     return said if is_done_anew(program, call) else "", fix
-
-
-def _is_for_reading(program: Program, call: ast.Call) -> bool:
-    mode = program.value(program.argument(call, "mode", 1))
-    in_memory = any(program.method(inner) in ("BytesIO", "MemoryFile") for inner in program.within(call, ast.Call))
-    return not in_memory and not (isinstance(mode, str) and mode[:1] in ("w", "a", "x"))
 
 
 def _parts(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:

@@ -18,8 +18,6 @@ random out of the full image (`RandomResizedCrop`), which need it; there a copy 
 data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer
 than 20 or an unknown number they are nits; so is a `map` of tf.data with `num_parallel_calls`, which decodes beside the step, for
 fewer than 50 epochs (or any number with `EarlyStopping`) and a plain resize.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations
@@ -29,11 +27,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.facts.epochs import few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept, is_save
+from unchoke.code.facts.loaders import DIRECTORY_SETS, FLOWS
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS, FLOWS, few, item_functions, keras_feeds, num_epochs
 from unchoke.code.facts.vocabulary import DECODING_DATASETS, words
 from unchoke.code.node_index import names_in, parameters
 from unchoke.code.program import Program
@@ -41,7 +40,6 @@ from unchoke.linting.questions import is_done_anew, torch_loaders, whole_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="repeated-decode",
     group="input",
     stage="decode",
     title="images decoded and resized again in every epoch",
@@ -52,7 +50,7 @@ RULE = Rule(
 _MIN_EPOCHS = 5
 _MANY_EPOCHS = 20
 _SURELY_MANY = 50
-_DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")
+_DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")  # read many pixels for each they write
 _FASTAI_SETS = frozenset({"ImageDataBunch", "ImageDataLoaders", "SegmentationDataLoaders", "ImageClassifierData"})
 FOLDER_READERS = DIRECTORY_SETS | FLOWS - {"flow"}
 _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "prediction", "submission", "sub", "unseen", "query"})
@@ -87,6 +85,8 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
     asked = [call for call in program.within(record.function, ast.Call) if helper in program.reach(call)]
     here = not asked or program.place(decode).cell == program.place(record.function).cell
     size = f" to {resize.size_px} px" if resize.size_px else ""
+    method = program.text(program.argument(resize.call, "method", 2) or ast.Constant("")).lower()
+    dear = any(word in method for word in _DEAR_METHODS) or program.value(program.argument(resize.call, "antialias")) is True
     at = program.facts.in_per_sample(decode)
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
     if at is not None and at.kind == "map":
@@ -96,7 +96,7 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
-        kind="nit" if _is_hidden(program, decode) and not _is_dear(program, resize.call) else None,
+        kind="nit" if _is_hidden(program, decode) and not dear else None,
     )
 
 
@@ -109,15 +109,9 @@ def _is_hidden(program: Program, decode: ast.Call) -> bool:
         if function is not None and (program.index.holds(function, decode) or own in program.reach(function)):
             given = program.argument(call, "num_parallel_calls", 1)
             parallel.append(given is not None and program.value(given) not in (None, 1))
-    counts = [num_epochs(program, fit) for fit in program.facts.fits]
+    counts = [fit.num_epochs for fit in program.facts.fits]
     many = any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
     return bool(parallel) and all(parallel) and (bool(program.calls_to("EarlyStopping")) or not many)
-
-
-def _is_dear(program: Program, resize: ast.Call) -> bool:
-    """Reads many pixels for each it writes: `antialias=True`, areas, cubic."""
-    method = program.text(program.argument(resize, "method", 2) or ast.Constant("")).lower()
-    return program.value(program.argument(resize, "antialias")) is True or any(word in method for word in _DEAR_METHODS)
 
 
 def _overlapping(program: Program) -> Iterator[Hit]:
@@ -158,7 +152,7 @@ def _folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
     """Data sets of libraries that read folders of pictures, unless a cache comes behind them, and for how many epochs."""
     for feed in keras_feeds(program) if not program.calls_to("cache", "snapshot") else ():
         reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
-        yield from ((call, num_epochs(program, feed.fit)) for call in reads[:1])
+        yield from ((call, feed.fit.num_epochs) for call in reads[:1])
     yield from _torch_folders(program)
     fits = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
     for call in program.nodes(ast.Call):
@@ -206,7 +200,7 @@ def _not_resized(program: Program) -> Iterator[Hit]:
     """A data set or `map` of the file that decodes at full size: worth keeping where many epochs are known to come."""
     cached = program.calls_to("cache", "snapshot")
     for feed in keras_feeds(program):
-        count = num_epochs(program, feed.fit)
+        count = feed.fit.num_epochs
         if not isinstance(count, int | float) or count < _MANY_EPOCHS:
             continue
         maps = [call for call in feed.made_of if program.method(call) == "map" and call.args and not cached]

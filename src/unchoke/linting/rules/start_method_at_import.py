@@ -27,7 +27,6 @@ from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="start-method-at-import",
     group="process",
     stage="load",
     title="`set_start_method` runs on import",

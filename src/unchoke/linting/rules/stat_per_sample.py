@@ -13,9 +13,6 @@ In `__getitem__` open the file without asking; a missing one raises an error tha
 
 **When this is fine.** In `__init__` or in a preparation script that runs once, where the answer is kept (`if path not in
 self.known`), in an `except` that only explains an error, and where another process really does create the files during the run.
-`unchoke check` does the looking once and writes down what it found.
-
-Holds on every device and for every version.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_a
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="stat-per-sample",
     group="input",
     stage="stat",
     title="file-system check for each sample",

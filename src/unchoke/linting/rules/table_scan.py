@@ -32,7 +32,6 @@ from unchoke.linting.questions import calls_run_by, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="table-scan",
     group="input",
     stage="read",
     title="a table searched, or a row of it built, for each sample",

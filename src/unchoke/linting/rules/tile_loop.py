@@ -11,8 +11,7 @@ a planted loop went from 5.4 to 1.3 s on a CPU. Prediction alone is not measured
         tiles = torch.stack([read_tile(scene, *corner) for corner in corners[start : start + 16]])
         scores = model(tiles.to(device))
 
-Views of one picture (flips, crops) are a batch as well: `model(torch.stack(views))`. `unchoke segment predict` does this for
-whole scenes.
+Views of one picture (flips, crops) are a batch as well: `model(torch.stack(views))`. `unchoke segment predict` does this.
 
 **When this is fine.** When each step needs what the one before left (a recurrent network, a tracker), for a live camera,
 for tiles of different sizes, or for a handful that is only looked at.
@@ -25,16 +24,15 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.loops import unwrapped
-from unchoke.code.facts.origins import comprehensions_round, root, sources
+from unchoke.code.facts.origins import root, sources
 from unchoke.code.facts.sizing import is_resizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode, arguments, is_none, names_in, parameters
 from unchoke.code.program import Program
-from unchoke.linting.questions import Round, calls_run_by, num_items, whole_round, words_in
+from unchoke.linting.questions import Round, calls_run_by, num_items, rounds_of, whole_round, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="tile-loop",
     group="compute",
     stage="step",
     title="network called on one tile or picture at a time",
@@ -106,22 +104,24 @@ def _is_learner(program: Program, call: ast.Call) -> bool:
 
 
 def _looped_learner(program: Program, call: ast.Call) -> Round | None:
-    used = _names(arguments(call))
-    rounds = (loop for loop in _rounds(program, call) if used & names_in(loop.target))
+    used = names_in(*arguments(call))
+    rounds = (loop for loop in rounds_of(program, call) if used & names_in(loop.target))
     many = (loop for loop in rounds if not _has_short_slice(program, loop.iter))
     return next((loop for loop in many if not _is_looked_at(program, loop)), None)
 
 
 def _looped(program: Program, call: ast.Call) -> Round | None:
     """The loop over tiles round a forward call on one of them."""
-    rounds = _rounds(program, call)
+    rounds = rounds_of(program, call)
     parts = _inputs(program, arguments(call)[:2])
-    every = {name for loop in rounds for name in names_in(loop.target)}
+    every = names_in(*(loop.target for loop in rounds))
     for loop in rounds:
         names = names_in(loop.target)
         if not names & _names(parts) or _is_left_alone(program, loop, call):
             continue
-        if any(_is_of_own_size(part, every) for part in parts) and not _is_resized(program, parts):
+        calls = [part for part in parts if isinstance(part, ast.Call)]
+        resized = any(is_resizing(program, item) or _resizes_all(program, item) for item in calls)
+        if not resized and any(_is_of_own_size(part, every) for part in parts):
             return None
         if _is_carried(program, loop, parts) or any(_is_step_of_batch(part, names) for part in parts):
             return None
@@ -133,18 +133,13 @@ def _looped(program: Program, call: ast.Call) -> Round | None:
     return None
 
 
-def _rounds(program: Program, node: ast.AST) -> list[Round]:
-    loops = (loop for loop in program.loops_around(node) if not isinstance(loop, ast.While))
-    return [*comprehensions_round(program, node), *loops]
-
-
 def _inputs(program: Program, given: list[ast.expr]) -> list[ast.AST]:
     """What is handed over, with all that it was made of."""
     return [part for item in given for part in sources(program, item)]
 
 
-def _names(parts: list[ast.AST] | list[ast.expr]) -> set[str]:
-    return {name for part in parts for name in names_in(part)}
+def _names(parts: list[ast.AST]) -> set[str]:
+    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def _is_looked_at(program: Program, loop: Round) -> bool:
@@ -167,7 +162,7 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
     if any(program.name(call) in DECODERS or _READS & set(words(program.method(call))) for call in calls):
         return False
     keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & words_in(part.value)]
-    picked = names_in(loop.target) & _names(keys)
+    picked = names_in(loop.target) & names_in(*keys)
     return (bool(picked) and not isinstance(loop, ast.comprehension)) or _is_over_array(program, loop)
 
 
@@ -175,10 +170,6 @@ def _is_of_own_size(node: ast.AST, names: set[str]) -> bool:
     """`x[i, :length]`, `image[y1:y2, x1:x2]` with bounds that the loop hands out: each piece has its own size."""
     parts = (part for part in ast.walk(node.slice) if isinstance(part, ast.Slice)) if isinstance(node, ast.Subscript) else ()
     return any(isinstance(part.upper, ast.Name) and part.upper.id in names for part in parts)
-
-
-def _is_resized(program: Program, parts: list[ast.AST]) -> bool:
-    return any(is_resizing(program, part) or _resizes_all(program, part) for part in parts if isinstance(part, ast.Call))
 
 
 def _is_over_array(program: Program, loop: Round) -> bool:
@@ -201,7 +192,7 @@ def _is_left_alone(program: Program, loop: Round, call: ast.Call) -> bool:
     """Batches from a loader, a live camera, a handful, or rounds that need the one before: `h = cell(x[t], h)`."""
     loaders = {name for loader in program.facts.loaders for name in loader.targets}
     batches = names_in(loop.iter) & loaders or words_in(loop.iter) & _BATCHES
-    recurrent = set(program.targets(call)) & _names(arguments(call)[1:])
+    recurrent = set(program.targets(call)) & names_in(*arguments(call)[1:])
     live = _LIVE.search(program.text(loop.iter))
     return bool(batches or recurrent or live) or _has_short_slice(program, loop.iter)
 
@@ -246,7 +237,7 @@ def _cuts(program: Program, node: ast.AST, names: set[str]) -> bool:
     """`image[y:y + s, x:x + s]`, `Window(x, y, s, s)`, `image.crop(box)` with the loop's variable in it."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Tuple) and bool(_cut_slices(program, node, names))
-    return isinstance(node, ast.Call) and program.method(node) in _CUTS and bool(names & _names(arguments(node)))
+    return isinstance(node, ast.Call) and program.method(node) in _CUTS and bool(names & names_in(*arguments(node)))
 
 
 def _cut_slices(program: Program, node: ast.Subscript, names: set[str]) -> list[ast.Slice]:
@@ -315,9 +306,9 @@ def _gathers(program: Program, node: ast.AST) -> bool:
 
 def _looped_helper(program: Program, call: ast.Call) -> Round | None:
     """A loop over tiles that hands each to a function of this file, which runs the network on it alone."""
-    rounds = _rounds(program, call)
-    function = program.function_of(call) if rounds else None
-    if function is None or function.name in ("forward", "__init__", "__call__"):
+    function = program.function_of(call)
+    rounds = rounds_of(program, call) if function is not None else []
+    if function is None or not rounds or function.name in ("forward", "__init__", "__call__"):
         return None
     loop, parts = rounds[0], _inputs(program, arguments(call))
     if not names_in(loop.target) & _names(parts) or _is_left_alone(program, loop, call):
@@ -328,7 +319,7 @@ def _looped_helper(program: Program, call: ast.Call) -> Round | None:
 def _runs_alone(program: Program, function: FunctionNode) -> bool:
     """A forward call in this function, in no loop of its own, on its parameter as a batch of one."""
     for call in program.within(function, ast.Call):
-        if program.facts.is_forward(call) and not _rounds(program, call) and program.enclosing_function(call) is function:
+        if program.facts.is_forward(call) and not rounds_of(program, call) and program.enclosing_function(call) is function:
             parts = _inputs(program, call.args[:2])
             if set(parameters(function)) & _names(parts) and _is_alone(program, parts):
                 return True

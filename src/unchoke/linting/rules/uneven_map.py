@@ -11,8 +11,7 @@ nothing comes back until the last chunk is done.
             ...
 
 or keep the call and its order and add `chunksize=1`. `ProcessPoolExecutor.submit` does it by itself. Longest first helps too:
-sort by file size, largest at the front. A job that can be killed should also remember what is done; `unchoke tile` cuts scenes
-so.
+sort by file size, largest at the front. `unchoke tile` cuts scenes so.
 
 **When this is fine.** Items that take equally long, items of microseconds (a larger `chunksize` is better there), and fewer
 items than about four for each process: those chunks hold one item anyway. Photos take about as long as each other: where no scene
@@ -31,7 +30,6 @@ from unchoke.linting.questions import calls_run_by, num_items, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="uneven-map",
     group="input",
     stage="decode",
     title="uneven work handed out in fixed chunks",

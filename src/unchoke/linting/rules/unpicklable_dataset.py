@@ -29,7 +29,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="unpicklable-dataset",
     group="process",
     stage="load",
     title="the data set cannot be sent to worker processes",

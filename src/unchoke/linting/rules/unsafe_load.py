@@ -40,7 +40,6 @@ from unchoke.linting.questions import calls_run_by, opened_path
 from unchoke.linting.rule import Hit, Rule, append_arguments, offered
 
 RULE = Rule(
-    code="unsafe-load",
     group="resume",
     stage="load",
     title="loading may run code from the file",

@@ -30,7 +30,6 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    code="workers-restarted",
     group="process",
     stage="load",
     title="loader or its workers made anew in every epoch",
@@ -46,7 +45,10 @@ def check(program: Program) -> Iterator[Hit]:
     for loader in torch_loaders(program):
         maker = loader.maker or loader.call
         given = [word.arg for word in maker.keywords]
-        loop = next((item for item in _rounds_of(program, loader.call) if item in rounds), None)
+        function = program.enclosing_function(loader.call)
+        uses = [use for use in program.callers(function) if not program.facts.is_conditional(use)] if function is not None else []
+        around = (item for call in (loader.call, *uses) for item in program.loops_around(call))
+        loop = next((item for item in around if item in rounds), None)
         if maker in said:
             continue
         if loop is not None and not _hangs_on(program, loader, loop):
@@ -73,18 +75,11 @@ def check(program: Program) -> Iterator[Hit]:
             )
 
 
-def _rounds_of(program: Program, call: ast.Call) -> list[LoopNode]:
-    """The loops round this call, and round the calls of the function that it is in."""
-    function = program.enclosing_function(call)
-    uses = [use for use in program.callers(function) if not program.facts.is_conditional(use)] if function is not None else []
-    return [loop for item in (call, *uses) for loop in program.loops_around(item)]
-
-
 def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
     """What it is made of changes from round to round, or it is made only now and then."""
     branches = (above for above in program.ancestors(loader.call) if isinstance(above, ast.If))
     if program.facts.is_conditional(loader.call) or any(program.index.holds(loop, branch) for branch in branches):
         return True
     changing = {part.id for part in program.within(loop, ast.Name) if isinstance(part.ctx, ast.Store)}
-    used = {name for item in arguments(loader.call) for name in names_in(item)}
+    used = names_in(*arguments(loader.call))
     return bool(used & changing - set(program.targets(loader.call)))

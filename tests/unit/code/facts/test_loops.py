@@ -158,7 +158,7 @@ def test_what_is_no_part_of_a_step(method: str) -> None:
     [
         ("from keras.models import Sequential\nm = Sequential()\nm.fit(x, y)", "keras", 1),
         ("model.fit(ds, epochs=12, callbacks=cb)", "keras", 12),
-        ("model.fit_generator(g, 10, 30)", "keras", 1),
+        ("model.fit_generator(g, 10, 30)", "keras", 30),
         ("model.fit(x, y, 32, 15, verbose=0)", "keras", 15),
         ("from sklearn.svm import SVC\nclf = SVC()\nclf.fit(x, y)", "sklearn", None),
         ("from lightning import Trainer\nTrainer(max_epochs=4).fit(m)", "lightning", 4),

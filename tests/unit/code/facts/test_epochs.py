@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unchoke.code.facts.training_feeds import item_functions, keras_feeds
+from unchoke.code.facts.epochs import item_functions, keras_feeds
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
 
