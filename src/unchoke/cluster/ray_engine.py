@@ -112,6 +112,8 @@ class RayEngine:
         """Send the task; an outcome where that is impossible."""
         try:
             message = pickle.dumps(self._pack(errand.task, host.facts))
+        except MachineError as error:  # of this machine, or of a store that answers nobody
+            return Outcome(errand.task, error=error)
         except Exception as error:
             failure = TaskFailed(f"the task cannot be sent to a node: {type(error).__name__}: {error}")
             return Outcome(errand.task, error=failure, traceback_text=traceback.format_exc())

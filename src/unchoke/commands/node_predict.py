@@ -29,6 +29,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, ignore
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.remote import locate
+from unchoke.core.stores import StoreDown
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_count
 from unchoke.core.urls import is_url
@@ -192,6 +193,9 @@ class PredictWork(NodeWork):
             except DecodeError:
                 unread.append(path)
                 raise
+            except StoreDown as error:  # to this machine: the driver may still be answered
+                unread.append(path)
+                raise DecodeError("unreachable", error.why) from error
 
         shown = list(map_ahead(lambda path: show_picture(model, path, read), chunk.paths, threads=2, ahead=32))
         with self._answering:
@@ -219,7 +223,7 @@ def _read_whole(path: str, size_bytes: int) -> bytes:
 def _digest_here(path: str) -> str:
     try:
         return digest_bytes(read_bytes(path))
-    except (DecodeError, OSError):
+    except (DecodeError, OSError, StoreDown):
         return ""
 
 
