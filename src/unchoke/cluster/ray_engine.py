@@ -254,7 +254,10 @@ class _Crew(Generic[T]):
         try:
             outcome: Outcome[Any, Any] = pickle.loads(self._ray.get(host.ready_ref, timeout=60))
         except Exception as error:
-            self._count_stillborn(host, first_line(error))
+            if self._is_lost(host, error):
+                self._bury(host, f"{host.node} was lost")
+            else:
+                self._count_stillborn(host, first_line(error))
             return
         if isinstance(outcome.error, NodeRefused):
             self._refuse(host.node, f"{outcome.error.what}: {outcome.error.why}")
@@ -278,7 +281,7 @@ class _Crew(Generic[T]):
             failure = TaskFailed(f"{type(error).__name__}: {first_line(error)}")
             self._answers.append((host.in_flight.pop(ref), failure))
             return
-        if node_is_away(self._cluster, error) or host.node.node_id not in {node.node_id for node in self._cluster.nodes()}:
+        if self._is_lost(host, error):
             self._bury(host, f"{host.node} was lost")
             return
         died = f"the worker process on {host.node} died: {_how_it_died(error)}"
@@ -287,6 +290,10 @@ class _Crew(Generic[T]):
             (errand, WorkerDied(died) if alone else _Lost(died, suspect=True)) for errand in host.in_flight.values()
         ]
         self._drop(host)
+
+    def _is_lost(self, host: _Hosted[T], error: Exception) -> bool:
+        """Whether the whole node is gone, and not only the process on it."""
+        return node_is_away(self._cluster, error) or host.node.node_id not in {node.node_id for node in self._cluster.nodes()}
 
     def _bury(self, host: _Hosted[T], reason: str) -> None:
         """The host is gone, or as good as gone: its tasks go to others."""

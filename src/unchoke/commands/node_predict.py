@@ -31,7 +31,6 @@ from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.remote import locate
 from unchoke.core.stores import StoreDown
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.core.units import format_count
 from unchoke.core.urls import is_url
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.photos.pixels.image import DecodeError, read_bytes
@@ -265,8 +264,7 @@ def answer_on_nodes(
     cluster: Cluster, found: FoundRun, model: OpenModel, chunks: Sequence[PictureChunk], options: OpenOptions
 ) -> Iterator[ChunkAnswer]:
     """The answers to all chunks. Pictures that a node does not see after all are sent, in a second round."""
-    told = f"{format_count(len(cluster.nodes()), 'node')} of that cluster answer"
-    options.listener(Chosen(Choice("on", cluster.address, told)))
+    options.listener(Chosen(Choice("on", cluster.address, cluster.in_words())))
     paths = [path for chunk in chunks for path in chunk.paths]
     work = PredictWork(pack_run(found, model, paths, options), take_pictures(model, paths))
     streams = bool(model.engines) and all(engine.name == OpenVinoEngine.name for engine in model.engines)
