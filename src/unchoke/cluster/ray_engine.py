@@ -192,6 +192,7 @@ class _Crew(Generic[T]):
         self._hosts: list[_Hosted[T]] = []
         self._answers: list[tuple[_Given[T], Answer]] = []
         self._stillborn: dict[str, int] = {}
+        self._told_lost: set[str] = set()
         self._looked_at = float("-inf")
         self._alone_since: float | None = None
         self._began_s, self._told_waiting = time.monotonic(), False
@@ -298,7 +299,9 @@ class _Crew(Generic[T]):
     def _bury(self, host: _Hosted[T], reason: str) -> None:
         """The host is gone, or as good as gone: its tasks go to others."""
         going_on = "; what it was doing goes to other nodes" if host.in_flight else ""
-        self._on_event(Note(f"{reason}{going_on}", level="warning"))
+        if going_on or host.node.node_id not in self._told_lost:  # it may be listed a little longer, and be tried again
+            self._on_event(Note(f"{reason}{going_on}", level="warning"))
+        self._told_lost.add(host.node.node_id)
         self._answers += [(errand, _Lost(reason)) for errand in host.in_flight.values()]
         self._drop(host)
 
