@@ -34,11 +34,13 @@ class Place:
 
     def command(self, net: RayNet, name: str, out: Path, *options: str, photos: str = "") -> list[str]:
         words = [name, photos or str(self.photos), "--out", str(out), "--on", net.client_address, "--json"]
-        encoder = ["--encoder", TINY, "--weights", str(self.weights), "--job-size", "8", "--max-failures", "0.2"]
+        encoder = ["--encoder", TINY, "--weights", str(self.weights), "--engine", "openvino", "--precision", "f32"]
+        encoder += ["--job-size", "8", "--max-failures", "0.2"]
         return [sys.executable, "-m", "unchoke", *words, *encoder, *options]
 
     def here(self, name: str, out: Path, **options: Any) -> Any:
-        encoder = {"encoder": TINY, "weights": self.weights, "job_size": 8, "max_failures": 0.2}
+        encoder = {"encoder": TINY, "weights": self.weights, "engine": "openvino", "precision": "f32"}
+        encoder |= {"job_size": 8, "max_failures": 0.2}
         return getattr(unchoke, name)(self.photos, out=out, on_event=ignore, **{**encoder, **options})
 
     def outside(self, net: RayNet, name: str, out: Path, *options: str, photos: str = "") -> dict[str, Any]:

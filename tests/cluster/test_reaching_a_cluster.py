@@ -53,8 +53,8 @@ def test_another_token_or_none_is_refused_at_once_wherever_the_command_is_typed(
 
 
 def test_a_wrong_address_or_port_is_said(net: RayNet) -> None:
-    assert "nothing answers at 10.77.0.99:10001" in refusal(net, "ray://10.77.0.99")
-    assert "nothing answers at 10.77.0.10:10002" in refusal(net, "ray://10.77.0.10:10002")
+    assert "nothing answers at ray://10.77.0.99:10001" in refusal(net, "ray://10.77.0.99")
+    assert "nothing answers at ray://10.77.0.10:10002" in refusal(net, "ray://10.77.0.10:10002")
     assert "this machine is part of no cluster" in refusal(net, "auto")
 
 

@@ -356,7 +356,9 @@ class _Crew(Generic[T]):
             return
         self._alone_since = self._alone_since or now
         refused = [f"{node}: {reason}" for node in nodes if (reason := self._cluster.refused.get(node.node_id))]
-        if len(refused) < len(nodes) and now - self._alone_since < _NOBODY_LEFT_S:
+        wanted = [node for node in nodes if self._plan(node)]
+        all_refused = bool(wanted) and all(node.node_id in self._cluster.refused for node in wanted)
+        if not all_refused and now - self._alone_since < _NOBODY_LEFT_S:
             return
         raise MachineError(
             f"no node of the cluster at {self._cluster.address} can do this work",
