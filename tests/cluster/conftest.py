@@ -44,3 +44,13 @@ def net(cluster: RayNet) -> RayNet:
     if cluster.lost:
         cluster.repair()
     return cluster
+
+
+@pytest.fixture
+def pair(cluster: RayNet) -> RayNet:
+    """Two nodes of it, for commands that gain nothing by a third: every process that holds a network takes seconds to start."""
+    if cluster.lost - {2}:
+        cluster.repair()
+    if 2 not in cluster.lost:
+        cluster.power_off(2)
+    return cluster

@@ -24,10 +24,11 @@ pytestmark = pytest.mark.system
 
 
 class Place:
-    """Photos that only the driver sees, one of them broken; the weights of a small network, and the commands over them."""
+    """Photos that only the driver sees, one of them broken, the sound ones apart; weights, and the commands over them."""
 
     def __init__(self, root: Path, weights: Path) -> None:
         self.photos = make_photos(root / "photos")
+        self.sound = Path(shutil.copytree(self.photos, root / "sound"))
         whole = next(self.photos.rglob("*.jpg"))
         whole.with_name("broken.jpg").write_bytes(whole.read_bytes()[:700])
         self.weights = Path(shutil.copy(weights, root / "tiny.safetensors"))
@@ -38,10 +39,10 @@ class Place:
         encoder += ["--job-size", "8", "--max-failures", "0.2"]
         return [sys.executable, "-m", "unchoke", *words, *encoder, *options]
 
-    def here(self, name: str, out: Path, **options: Any) -> Any:
+    def here(self, name: str, out: Path, photos: Path | None = None, **options: Any) -> Any:
         encoder = {"encoder": TINY, "weights": self.weights, "engine": "openvino", "precision": "f32"}
         encoder |= {"job_size": 8, "max_failures": 0.2}
-        return getattr(unchoke, name)(self.photos, out=out, on_event=ignore, **{**encoder, **options})
+        return getattr(unchoke, name)(photos or self.photos, out=out, on_event=ignore, **{**encoder, **options})
 
     def outside(self, net: RayNet, name: str, out: Path, *options: str, photos: str = "") -> dict[str, Any]:
         """Typed on a machine that is not part of the cluster."""
@@ -85,17 +86,17 @@ def why_nodes(result: dict[str, Any]) -> str:
 
 
 def test_a_fit_killed_on_the_way_ends_as_one_here_with_photos_that_only_the_driver_sees(
-    net: RayNet, place: Place, reference: tuple[Path, dict[str, Any]], tmp_path: Path
+    pair: RayNet, place: Place, reference: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     out, (here, metrics) = tmp_path / "out", reference
-    driver = net.popen(net.num, *place.command(net, "fit", out), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    driver = pair.popen(pair.num, *place.command(pair, "fit", out), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not records(out) and driver.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
     subprocess.run(["kill", "-9", *children, str(driver.pid)], check=False)
     driver.communicate()
-    result = place.outside(net, "fit", out)
+    result = place.outside(pair, "fit", out)
     assert result["metrics"] == metrics
     assert shards(out) == shards(here)
     assert quarantine(out) == quarantine(here) and "broken.jpg" in str(quarantine(here))
@@ -106,20 +107,22 @@ def test_a_fit_killed_on_the_way_ends_as_one_here_with_photos_that_only_the_driv
 
 
 def test_two_commands_at_once_finish_what_was_begun_here_and_begin_what_is_finished_here(
-    net: RayNet, place: Place, reference: tuple[Path, dict[str, Any]], tmp_path: Path
+    pair: RayNet, place: Place, tmp_path: Path
 ) -> None:
-    first_here, first_there = tmp_path / "a", tmp_path / "b"
-    num_jobs = place.here("extract", first_here, dry_run=True).num_jobs
-    place.here("extract", first_here, job=job_of(first_here))
+    first_here, first_there, sound = tmp_path / "a", tmp_path / "b", str(place.sound)
+    num_jobs = place.here("extract", first_here, place.sound, dry_run=True).num_jobs
+    place.here("extract", first_here, place.sound, job=job_of(first_here))
     assert len(records(first_here)) == 1
-    words = [place.command(net, "extract", first_here), place.command(net, "extract", first_there, "--job", job_of(first_here))]
-    both = [net.popen(net.num, *one, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for one in words]
+    job = job_of(first_here)
+    words = [place.command(pair, "extract", first_here, photos=sound)]
+    words.append(place.command(pair, "extract", first_there, "--job", job, photos=sound))
+    both = [pair.popen(pair.num, *one, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for one in words]
     said = [process.communicate(timeout=300) for process in both]
     done = [subprocess.CompletedProcess([], process.returncode, *texts) for process, texts in zip(both, said, strict=True)]
     assert answer(done[0])["num_jobs"] == num_jobs - 1
     assert answer(done[1])["num_jobs"] == 1 and len(records(first_there)) == 1
-    assert place.here("extract", first_there).num_jobs == num_jobs - 1
-    assert shards(first_here) == shards(first_there) == shards(reference[0])
+    assert place.here("extract", first_there, place.sound).num_jobs == num_jobs - 1
+    assert shards(first_here) == shards(first_there) and len(shards(first_here)) == num_jobs
 
 
 def job_of(out: Path) -> str:
@@ -163,13 +166,13 @@ def end(store: subprocess.Popen[str]) -> None:
 
 
 def test_nodes_read_photos_from_an_object_store_by_themselves_also_after_it_ended(
-    net: RayNet, place: Place, tmp_path: Path
+    pair: RayNet, place: Place, tmp_path: Path
 ) -> None:
     """The photos' own folder is hidden from the nodes."""
     out, url = tmp_path / "out", "s3://bkt/photos"
-    with bucket(net, place.photos) as store:
-        words = place.command(net, "extract", out, "--job-size", "1", photos=url)
-        driver = net.popen(net.num, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with bucket(pair, place.photos) as store:
+        words = place.command(pair, "extract", out, "--job-size", "1", photos=url)
+        driver = pair.popen(pair.num, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         patience_s = time.monotonic() + 120
         while not records(out) and driver.poll() is None and time.monotonic() < patience_s:
             time.sleep(0.005)
@@ -179,8 +182,8 @@ def test_nodes_read_photos_from_an_object_store_by_themselves_also_after_it_ende
     error = json.loads(said.splitlines()[-1])["error"]
     assert error["what"] == "s3://bkt does not answer" and "run the same command again" in error["try"]
     assert not any(problem.startswith("unreachable") for record in records(out) for _, problem in record["failed_items"])
-    with bucket(net, place.photos):
-        result = place.outside(net, "extract", out, "--job-size", "1", photos=url)
+    with bucket(pair, place.photos):
+        result = place.outside(pair, "extract", out, "--job-size", "1", photos=url)
     assert "read by the nodes" in why_nodes(result)
     place.here("extract", tmp_path / "here", job_size=1)
     assert shards(out) == shards(tmp_path / "here")

@@ -101,7 +101,7 @@ def masks(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")}
 
 
-def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_are_those_of_one_machine_also_after_a_kill(pair: RayNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # nodes stand elsewhere, and find the scenes all the same
     scenes, out = make_scenes(Path("scenes")), Path("out")
     words = ("tile", scenes, "--out", out, "--tile-size", "64", "--mask", "B3 > B5", "--compress", "zlib")
@@ -109,15 +109,15 @@ def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path:
     def done() -> dict[str, int]:
         return {file.name: file.stat().st_mtime_ns for file in (out / "tiles").glob("job_*.done")}
 
-    kill_when(net, lambda: len(done()) >= 2, *words)
+    kill_when(pair, lambda: len(done()) >= 2, *words)
     before = done()
-    told = typed(net, *words, code=1)
+    told = typed(pair, *words, code=1)
     assert "scenes are read by the nodes" in told and "parallel =" not in told
     assert before.items() <= done().items(), "a finished strip was done again"
     assert tiles(out) == cut(scenes, Path("here"))
 
 
-def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: Path) -> None:
+def test_masks_are_those_of_one_machine_which_began_them(pair: RayNet, tmp_path: Path) -> None:
     run, pictures = make_run(tmp_path / "run"), make_pictures(tmp_path / "pictures")
 
     def stop_soon(event: Event) -> None:
@@ -127,7 +127,7 @@ def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         unchoke.segment_predict(run, pictures, to=tmp_path / "masks", on_event=stop_soon)
     assert any((tmp_path / "masks").rglob("part_*.npz"))
-    told = typed(net, "segment", "predict", run, pictures, "--to", tmp_path / "masks")
+    told = typed(pair, "segment", "predict", run, pictures, "--to", tmp_path / "masks")
     assert (
         "that predict what this machine predicts on a sample" in told and "to the last bit; scenes are read by the nodes" in told
     )
@@ -137,9 +137,9 @@ def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: 
     assert not (tmp_path / "masks" / ".unfinished").exists()
 
 
-def test_predictions_are_those_of_one_machine(net: RayNet, workspace: Path, photos: Path, tmp_path: Path) -> None:
+def test_predictions_are_those_of_one_machine(pair: RayNet, workspace: Path, photos: Path, tmp_path: Path) -> None:
     images = gather(photos, tmp_path / "images")
-    told = typed(net, "predict", "latest", images, "--out", workspace, "--to", tmp_path / "there.csv", code=1)
+    told = typed(pair, "predict", "latest", images, "--out", workspace, "--to", tmp_path / "there.csv", code=1)
     assert "images are read by the nodes" in told
     here = unchoke.predict("latest", [images], out=workspace, to=tmp_path / "here.csv", on_event=ignore)
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
@@ -157,12 +157,12 @@ unchoke.predict("latest", [f"{root}/images"], out=f"{root}/work", to=f"{root}/th
 """
 
 
-def test_what_no_node_sees_is_sent(net: RayNet, hidden: Path, finished: Path, photos: Path) -> None:
+def test_what_no_node_sees_is_sent(pair: RayNet, hidden: Path, finished: Path, photos: Path) -> None:
     root = hidden / "commands"
     scenes = make_scenes(root / "scenes")
     images, work = gather(photos, root / "images", copies=2), Path(shutil.copytree(finished, root / "work"))
     before = sent_folders()
-    done = net.run(net.num, sys.executable, "-c", FROM_OUTSIDE, str(root), net.client_address)
+    done = pair.run(pair.num, sys.executable, "-c", FROM_OUTSIDE, str(root), pair.client_address)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert done.stderr.count("scenes are sent from here where a node cannot read them") == 1
     assert done.stderr.count("images are sent from here where a node cannot read them") == 1
