@@ -1743,7 +1743,7 @@ def cluster_check(
 ) -> ClusterCheck:
     """Can this Ray cluster do the work, and does every node give the same answer? Keeps nothing.
 
-    Every node is asked what it is (versions, clock, token), whether it can read the photos, and to extract 64 of them.
+    Every node is asked what it is (versions, clock, token), whether it can read the photos, and to extract some of them.
 
     Args:
         address: The cluster, as `on` of other commands: ray://HOST:10001, HOST:6379 or auto.

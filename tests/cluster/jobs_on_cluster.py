@@ -1,7 +1,7 @@
 """A driver for tests: plain jobs in a queue, run on a cluster, their artefacts brought home. Run as a script on a node.
 
-`python jobs_on_cluster.py ADDRESS FOLDER --jobs 200 [--seconds 0.2] [--killer N]` writes a line for each thing that happens, and
-last a JSON object.
+`python jobs_on_cluster.py ADDRESS FOLDER --jobs 200 [--seconds 0.2] [--killer ITEM] [--eater ITEM --larder CGROUP]` writes a
+line for each thing that happens, and last a JSON object.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -29,12 +30,22 @@ from unchoke.jobs.run_jobs import run_jobs
 _shared: SharedFolder | None = None
 _seconds = 0.0
 _killer = ""
+_eater = ""
+_larder = ""
 
 
-def set_up(shared: SharedFolder, seconds: float, killer: str) -> bool:
-    global _shared, _seconds, _killer
-    _shared, _seconds, _killer = shared, seconds, killer
+def set_up(shared: SharedFolder, seconds: float, killer: str, eater: str, larder: str) -> bool:
+    global _shared, _seconds, _killer, _eater, _larder
+    _shared, _seconds, _killer, _eater, _larder = shared, seconds, killer, eater, larder
     return shared.is_here()
+
+
+def eat() -> None:
+    """Take memory until the kernel ends this process, as it ends one in a container that holds no more."""
+    (Path(_larder) / "cgroup.procs").write_text("0")
+    eaten = []
+    while len(eaten) < 100:
+        eaten.append(b"x" * 50_000_000)
 
 
 def content_of(job: Job) -> bytes:
@@ -48,11 +59,13 @@ def make(job: Job) -> tuple[JobResult, dict[str, SentFile]]:
     time.sleep(_seconds)
     if _killer and _killer in job.items:
         os.kill(os.getpid(), signal.SIGKILL)
+    if _eater and _eater in job.items:
+        eat()
     with writing_for(_shared, shares=False) as (folder, files):
         file = folder / job.output
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content_of(job))
-    return JobResult(len(job.items)), files
+    return JobResult(len(job.items), info={"node": socket.gethostname()}), files
 
 
 def say(text: str) -> None:
@@ -68,6 +81,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--killer", default="")
+    parser.add_argument("--eater", default="")
+    parser.add_argument("--larder", default="")
     parser.add_argument("--only", default="", help="the one node to use")
     asked = parser.parse_args()
 
@@ -98,7 +113,7 @@ def main() -> int:
                 make,
                 engine=engine,
                 setup=set_up,
-                setup_args=(shared, asked.seconds, asked.killer),
+                setup_args=(shared, asked.seconds, asked.killer, asked.eater, asked.larder),
                 on_event=tell,
                 on_result=lambda _job, _result: done_at.append(time.monotonic()),
             )

@@ -31,6 +31,8 @@ hostname "$RN_HOST"; mount --make-rprivate /
 mount -t tmpfs -o size=400m tmpfs /dev/shm
 mount --bind "$RN_DIR/hosts" /etc/hosts; mount --bind "$RN_DIR/resolv" /etc/resolv.conf
 mkdir -p "$RN_DIR/local"; mount -t tmpfs -o size=500m tmpfs "$RN_DIR/local"
+mkdir -p "$RN_DIR/local/cgroup"; for kind in "cgroup -o memory" cgroup2; do
+    mount -t $kind none "$RN_DIR/local/cgroup" 2>/dev/null && break; done
 for folder in $RN_HIDDEN; do mount -t tmpfs tmpfs "$folder"; done
 exec "$@"
 """
@@ -64,6 +66,8 @@ class RayNet:
         _sweep()
         self.dir = Path(tempfile.mkdtemp(prefix=f"rn-{os.getpid()}-", dir="/tmp"))  # short: socket paths have 108 bytes
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.lost: set[int] = set()
+        """Nodes that were switched off or cut, and not started again since."""
         (self.dir / "resolv").write_text("")
         hosts = "".join(f"{self.ip(number)} node{number}\n" for number in range(nodes + 1))
         (self.dir / "hosts").write_text("127.0.0.1 localhost\n" + hosts)
@@ -97,14 +101,25 @@ class RayNet:
 
     def start(self) -> RayNet:
         self._make_network()
-        self.start_node(0)
-        self._until(lambda: ":6379 " in _sh("ip", "netns", "exec", self._namespace(0), "ss", "-ltn"), 0)
-        for number in range(1, self.num):
-            self.start_node(number)
-        for number in range(self.num):
-            self._until(lambda at=number: b"Ray runtime started" in self._log(at).read_bytes(), number)  # type: ignore[misc]
+        self._start_nodes(range(self.num))
         self.open_outside()
         return self
+
+    def repair(self) -> None:
+        """Start again whatever was lost; without its head nothing of a cluster is left."""
+        lost = sorted(range(self.num) if 0 in self.lost else self.lost)
+        for number in lost:
+            self.mend(number)
+            self.power_off(number)
+        self._start_nodes(lost)
+
+    def _start_nodes(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.start_node(number)
+            if number == 0:
+                self._until(lambda: ":6379 " in _sh("ip", "netns", "exec", self._namespace(0), "ss", "-ltn"), 0)
+        for number in numbers:
+            self._until(lambda at=number: b"Ray runtime started" in self._log(at).read_bytes(), number)  # type: ignore[misc]
 
     def start_node(self, number: int) -> None:
         where = ["--head", "--port=6379", "--include-dashboard=false"] if number == 0 else [f"--address={self.address}"]
@@ -118,6 +133,7 @@ class RayNet:
         ]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *options]
         self.processes[number] = self._spawn(number, command, hidden=self.hidden)
+        self.lost.discard(number)
 
     def open_outside(self) -> None:
         """A machine beside the cluster: no Ray runs there."""
@@ -148,11 +164,13 @@ class RayNet:
 
     def power_off(self, number: int) -> None:
         """Every process of the node is killed at once; the kernel still answers that nobody is there."""
+        self.lost.add(number)
         self.processes[number].send_signal(signal.SIGKILL)
         self.processes[number].wait()
 
     def cut(self, number: int) -> None:
         """The cable is pulled: nothing answers any more, and nothing says so."""
+        self.lost.add(number)
         _sh("ip", "-n", f"{self.tag}sw", "link", "set", f"v{number}", "down")
 
     def mend(self, number: int) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +23,6 @@ from mask_run import make_scene as make_picture
 from unchoke.core.events import Event, Progress, ignore
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_torch_thread")]  # as on the nodes, which have one core each
-HIDDEN = Path(tempfile.mkdtemp(prefix="unchoke-hidden-"))
-"""No node sees what is in here; a driver outside the cluster does."""
-NET = {"nodes": 2, "hidden": [HIDDEN]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hidden() -> Iterator[None]:
-    yield
-    shutil.rmtree(HIDDEN, ignore_errors=True)
 
 
 def make_scene(folder: Path, name: str, *, height: int, width: int, seed: int) -> None:
@@ -65,12 +56,12 @@ def make_pictures(folder: Path) -> Path:
     return folder
 
 
-def gather(photos: Path, to: Path) -> Path:
-    """More photos than fit in two chunks, two of which are none."""
-    for number in range(4):
+def gather(photos: Path, to: Path, *, copies: int = 4) -> Path:
+    """Photos, two of which are none; four copies are more than fit in two chunks."""
+    for number in range(copies):
         shutil.copytree(photos, to / str(number))
-    (to / "1" / "torn.jpg").write_bytes(b"nothing like a picture")
-    (to / "2" / "empty.jpg").write_bytes(b"")
+    (to / "0" / "torn.jpg").write_bytes(b"nothing like a picture")
+    (to / "1" / "empty.jpg").write_bytes(b"")
     return to
 
 
@@ -95,7 +86,7 @@ def kill_when(net: RayNet, seen: Callable[[], bool], *words: object) -> None:
 
 
 def cut(scenes: Path, out: Path) -> dict[str, bytes]:
-    unchoke.tile(str(scenes), out=out, tile_size=32, mask="B3 > B5", compress="zlib", workers=1, on_event=ignore)
+    unchoke.tile(str(scenes), out=out, tile_size=64, mask="B3 > B5", compress="zlib", workers=1, on_event=ignore)
     return tiles(out)
 
 
@@ -110,23 +101,23 @@ def masks(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")}
 
 
-def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_are_those_of_one_machine_also_after_a_kill(pair: RayNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # nodes stand elsewhere, and find the scenes all the same
     scenes, out = make_scenes(Path("scenes")), Path("out")
-    words = ("tile", scenes, "--out", out, "--tile-size", "32", "--mask", "B3 > B5", "--compress", "zlib")
+    words = ("tile", scenes, "--out", out, "--tile-size", "64", "--mask", "B3 > B5", "--compress", "zlib")
 
     def done() -> dict[str, int]:
         return {file.name: file.stat().st_mtime_ns for file in (out / "tiles").glob("job_*.done")}
 
-    kill_when(net, lambda: len(done()) >= 2, *words)
+    kill_when(pair, lambda: len(done()) >= 2, *words)
     before = done()
-    told = typed(net, *words, code=1)
+    told = typed(pair, *words, code=1)
     assert "scenes are read by the nodes" in told and "parallel =" not in told
     assert before.items() <= done().items(), "a finished strip was done again"
     assert tiles(out) == cut(scenes, Path("here"))
 
 
-def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: Path) -> None:
+def test_masks_are_those_of_one_machine_which_began_them(pair: RayNet, tmp_path: Path) -> None:
     run, pictures = make_run(tmp_path / "run"), make_pictures(tmp_path / "pictures")
 
     def stop_soon(event: Event) -> None:
@@ -136,7 +127,7 @@ def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         unchoke.segment_predict(run, pictures, to=tmp_path / "masks", on_event=stop_soon)
     assert any((tmp_path / "masks").rglob("part_*.npz"))
-    told = typed(net, "segment", "predict", run, pictures, "--to", tmp_path / "masks")
+    told = typed(pair, "segment", "predict", run, pictures, "--to", tmp_path / "masks")
     assert (
         "that predict what this machine predicts on a sample" in told and "to the last bit; scenes are read by the nodes" in told
     )
@@ -146,9 +137,9 @@ def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: 
     assert not (tmp_path / "masks" / ".unfinished").exists()
 
 
-def test_predictions_are_those_of_one_machine(net: RayNet, workspace: Path, photos: Path, tmp_path: Path) -> None:
+def test_predictions_are_those_of_one_machine(pair: RayNet, workspace: Path, photos: Path, tmp_path: Path) -> None:
     images = gather(photos, tmp_path / "images")
-    told = typed(net, "predict", "latest", images, "--out", workspace, "--to", tmp_path / "there.csv", code=1)
+    told = typed(pair, "predict", "latest", images, "--out", workspace, "--to", tmp_path / "there.csv", code=1)
     assert "images are read by the nodes" in told
     here = unchoke.predict("latest", [images], out=workspace, to=tmp_path / "here.csv", on_event=ignore)
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
@@ -161,22 +152,23 @@ FROM_OUTSIDE = """
 import sys
 import unchoke
 root, on = sys.argv[1:]
-unchoke.tile(f"{root}/scenes", out=f"{root}/out", tile_size=32, mask="B3 > B5", compress="zlib", on=on)
+unchoke.tile(f"{root}/scenes", out=f"{root}/out", tile_size=64, mask="B3 > B5", compress="zlib", on=on)
 unchoke.predict("latest", [f"{root}/images"], out=f"{root}/work", to=f"{root}/there.csv", on=on)
 """
 
 
-def test_what_no_node_sees_is_sent(net: RayNet, finished: Path, photos: Path) -> None:
-    scenes = make_scenes(HIDDEN / "scenes")
-    images, work = gather(photos, HIDDEN / "images"), Path(shutil.copytree(finished, HIDDEN / "work"))
+def test_what_no_node_sees_is_sent(pair: RayNet, hidden: Path, finished: Path, photos: Path) -> None:
+    root = hidden / "commands"
+    scenes = make_scenes(root / "scenes")
+    images, work = gather(photos, root / "images", copies=2), Path(shutil.copytree(finished, root / "work"))
     before = sent_folders()
-    done = net.run(2, sys.executable, "-c", FROM_OUTSIDE, str(HIDDEN), net.client_address)
+    done = pair.run(pair.num, sys.executable, "-c", FROM_OUTSIDE, str(root), pair.client_address)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert done.stderr.count("scenes are sent from here where a node cannot read them") == 1
     assert done.stderr.count("images are sent from here where a node cannot read them") == 1
-    assert tiles(HIDDEN / "out") == cut(scenes, HIDDEN / "here"), "a broken scene is told of by the name it has here"
-    unchoke.predict("latest", [images], out=work, to=HIDDEN / "here.csv", on_event=ignore)
-    assert (HIDDEN / "there.csv").read_bytes() == (HIDDEN / "here.csv").read_bytes()
+    assert tiles(root / "out") == cut(scenes, root / "here"), "a broken scene is told of by the name it has here"
+    unchoke.predict("latest", [images], out=work, to=root / "here.csv", on_event=ignore)
+    assert (root / "there.csv").read_bytes() == (root / "here.csv").read_bytes()
     assert sent_folders() == before, "what was sent goes with the hosts"
 
 

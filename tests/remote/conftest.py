@@ -43,13 +43,8 @@ def store() -> Iterator[Store]:
     """Processes that tests start find it as a user's would: by the environment."""
     boto3 = pytest.importorskip("boto3")
     pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = ("127.0.0.1", free.getsockname()[1])
-    # a process of its own: GDAL waits for answers without letting other threads of this one run
-    words = [sys.executable, "-m", "moto.server", "-H", address[0], "-p", str(address[1])]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _wait_for(address)
+    address = free_address()
+    server = serve(address)
     environment = {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -70,6 +65,20 @@ def store() -> Iterator[Store]:
                 os.environ[name] = value
         server.terminate()
         server.wait()
+
+
+def free_address() -> tuple[str, int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return "127.0.0.1", free.getsockname()[1]
+
+
+def serve(address: tuple[str, int]) -> subprocess.Popen[bytes]:
+    """A store at that address, empty. A process of its own: GDAL waits for answers and lets no other thread run."""
+    words = [sys.executable, "-m", "moto.server", "-H", address[0], "-p", str(address[1])]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _wait_for(address)
+    return server
 
 
 def _wait_for(address: tuple[str, int], patience_s: float = 60) -> None:

@@ -28,8 +28,8 @@ def cluster_check(
 ) -> None:
     """Can this cluster do the work, and does every node give the same answer?
 
-    Every node is asked what it is (versions, clock, token), whether it can read the photos, and to extract 64 of them. Exits 1 if
-    a node cannot be used.
+    Every node is asked what it is (versions, clock, token), whether it can read the photos, and to extract some of them. Exits 1
+    if a node cannot be used.
     """
     folders = images or []
     show("cluster check", json, lambda console: unchoke.cluster_check(address, data, images=folders, on_event=console.on_event))

@@ -6,6 +6,7 @@ process started: a cluster belongs to whoever started it.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unchoke.core.errors import MachineError, UsageError, missing_extra
+from unchoke.core.units import format_count
 
 LOCAL = "local"
 CLIENT_PORT = 10001
@@ -24,6 +26,8 @@ GCS_PORT = 6379
 KEEPALIVE = {"RAY_grpc_client_keepalive_time_ms": "2000", "RAY_grpc_client_keepalive_timeout_ms": "3000"}
 """What makes a machine notice that another one is silently gone; without it a call to that one is waited for without end."""
 _ANSWERS_WITHIN_S = 5.0
+_CLIENT_QUESTION, _GCS_QUESTION = "/ray.rpc.RayletDriver/ClusterInfo", "/ray.rpc.NodeInfoGcsService/CheckAlive"
+"""Small questions to a cluster from outside and from within, by their names in Ray's protocol."""
 _TRIES = 3
 _FORM = re.compile(r"(?P<client>ray://)?(?P<host>[^\s:/\[\]]+|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?/?")
 
@@ -59,6 +63,11 @@ class Cluster:
         alive = [_node(row) for row in listed if row.get("Alive")]
         return sorted(alive, key=lambda node: (node.name, node.address, node.node_id))
 
+    def in_words(self) -> str:
+        """How many nodes answer now."""
+        num = len(self.nodes())
+        return f"{format_count(num, 'node')} of that cluster {'answers' if num == 1 else 'answer'}"
+
     def close(self) -> None:
         """Let go of the cluster; hosts that still run there end."""
         with suppress(Exception):  # it may be gone: there is nothing left to let go of
@@ -71,6 +80,8 @@ def connect(address: str) -> Cluster:
     if where != "auto":
         _refuse_silence(where)
     ray = import_ray()
+    _refuse_other_token(address, where)
+    _hush(ray)
     with explained(address):
         for left in reversed(range(_TRIES)):
             try:
@@ -168,10 +179,12 @@ def _explain(address: str, error: Exception) -> MachineError:
     text = " ".join(str(error).split())
     short = f"{type(error).__name__}: {text[:300]}"
     if re.search(r"authenticat|authoriz|token", f"{type(error).__name__} {text}", re.IGNORECASE):
+        return _not_let_in(address, f"its token is another one, or one side has none ({short})")
+    if "NOT_FOUND" in text:  # another cluster answers at its address, which has never heard of this program
         return MachineError(
-            f"the cluster at {address} does not let this program in",
-            why=f"its token is another one, or one side has none ({short})",
-            try_="the same RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE here as where the cluster was started",
+            f"the cluster at {address} was started anew, or its head was",
+            why="what this program had there is gone; what is finished here is kept",
+            try_="run the same command again: it goes on from here",
         )
     if "ersion mismatch" in text:
         return MachineError(
@@ -193,10 +206,8 @@ def _explain(address: str, error: Exception) -> MachineError:
             try_=f"--on ray://{host}:{CLIENT_PORT} from outside the cluster; the token of the cluster in RAY_AUTH_TOKEN_PATH",
         )
     if "client connection timeout" in text:
-        return MachineError(
-            f"the cluster at {address} does not let this program in",
-            why="something listens there and does not answer: mostly the token is another one, or one side has none",
-            try_="the same RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE here as where the cluster was started",
+        return _not_let_in(
+            address, "something listens there and does not answer: mostly the token is another one, or one side has none"
         )
     return MachineError(
         f"the cluster at {address} does not answer",
@@ -216,6 +227,49 @@ def _refuse_silence(where: str) -> None:
             why=f"{error.strerror or error}",
             try_="`ray start --head` on that machine, or another address with --on",
         ) from error
+
+
+def _refuse_other_token(address: str, where: str) -> None:
+    """Ask the cluster one small thing, which it refuses at once where the token is another one: Ray would try for half a minute.
+
+    Whatever else comes of it is left to Ray, and so is a Ray that keeps these parts elsewhere.
+    """
+    try:
+        import grpc
+        from ray._private.grpc_utils import init_grpc_channel
+        from ray._private.services import get_ray_address_from_environment
+
+        server = get_ray_address_from_environment("auto", None) if where == "auto" else where
+    except (ImportError, TypeError, ConnectionError):  # the last: no cluster runs here, which Ray will say
+        return
+    method = _CLIENT_QUESTION if server.startswith("ray://") else _GCS_QUESTION
+    try:
+        with init_grpc_channel(server.removeprefix("ray://")) as channel:
+            channel.unary_unary(method)(b"", timeout=_ANSWERS_WITHIN_S)
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            raise _not_let_in(address, f"its token is another one, or one side has none ({error.details()})") from error
+    except Exception as error:  # a token file that is not there, in whatever words this Ray has for it
+        with explained(address):
+            raise error
+
+
+def _not_let_in(address: str, why: str) -> MachineError:
+    return MachineError(
+        f"the cluster at {address} does not let this program in",
+        why=why,
+        try_="the same RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE here as where the cluster was started",
+    )
+
+
+def _hush(ray: Any) -> None:
+    """Ray prints what its daemons say of lost nodes and dead workers among the results of this program, and has no option for
+    it. We say these things ourselves."""
+    from ray.util.client.logsclient import LogstreamClient
+
+    LogstreamClient.stdstream = LogstreamClient.log = lambda *_arguments, **_options: None
+    logging.getLogger(LogstreamClient.__module__).disabled = True
+    ray._private.worker.print_to_stdstream = lambda *_arguments, **_options: None
 
 
 def _node(row: dict[str, Any]) -> ClusterNode:

@@ -112,6 +112,8 @@ class RayEngine:
         """Send the task; an outcome where that is impossible."""
         try:
             message = pickle.dumps(self._pack(errand.task, host.facts))
+        except MachineError as error:  # of this machine, or of a store that answers nobody
+            return Outcome(errand.task, error=error)
         except Exception as error:
             failure = TaskFailed(f"the task cannot be sent to a node: {type(error).__name__}: {error}")
             return Outcome(errand.task, error=failure, traceback_text=traceback.format_exc())
@@ -190,6 +192,7 @@ class _Crew(Generic[T]):
         self._hosts: list[_Hosted[T]] = []
         self._answers: list[tuple[_Given[T], Answer]] = []
         self._stillborn: dict[str, int] = {}
+        self._told_lost: set[str] = set()
         self._looked_at = float("-inf")
         self._alone_since: float | None = None
         self._began_s, self._told_waiting = time.monotonic(), False
@@ -252,7 +255,10 @@ class _Crew(Generic[T]):
         try:
             outcome: Outcome[Any, Any] = pickle.loads(self._ray.get(host.ready_ref, timeout=60))
         except Exception as error:
-            self._count_stillborn(host, first_line(error))
+            if self._is_lost(host, error):
+                self._bury(host, f"{host.node} was lost")
+            else:
+                self._count_stillborn(host, first_line(error))
             return
         if isinstance(outcome.error, NodeRefused):
             self._refuse(host.node, f"{outcome.error.what}: {outcome.error.why}")
@@ -276,7 +282,7 @@ class _Crew(Generic[T]):
             failure = TaskFailed(f"{type(error).__name__}: {first_line(error)}")
             self._answers.append((host.in_flight.pop(ref), failure))
             return
-        if node_is_away(self._cluster, error) or host.node.node_id not in {node.node_id for node in self._cluster.nodes()}:
+        if self._is_lost(host, error):
             self._bury(host, f"{host.node} was lost")
             return
         died = f"the worker process on {host.node} died: {_how_it_died(error)}"
@@ -286,10 +292,16 @@ class _Crew(Generic[T]):
         ]
         self._drop(host)
 
+    def _is_lost(self, host: _Hosted[T], error: Exception) -> bool:
+        """Whether the whole node is gone, and not only the process on it."""
+        return node_is_away(self._cluster, error) or host.node.node_id not in {node.node_id for node in self._cluster.nodes()}
+
     def _bury(self, host: _Hosted[T], reason: str) -> None:
         """The host is gone, or as good as gone: its tasks go to others."""
         going_on = "; what it was doing goes to other nodes" if host.in_flight else ""
-        self._on_event(Note(f"{reason}{going_on}", level="warning"))
+        if going_on or host.node.node_id not in self._told_lost:  # it may be listed a little longer, and be tried again
+            self._on_event(Note(f"{reason}{going_on}", level="warning"))
+        self._told_lost.add(host.node.node_id)
         self._answers += [(errand, _Lost(reason)) for errand in host.in_flight.values()]
         self._drop(host)
 
@@ -344,7 +356,9 @@ class _Crew(Generic[T]):
             return
         self._alone_since = self._alone_since or now
         refused = [f"{node}: {reason}" for node in nodes if (reason := self._cluster.refused.get(node.node_id))]
-        if len(refused) < len(nodes) and now - self._alone_since < _NOBODY_LEFT_S:
+        wanted = [node for node in nodes if self._plan(node)]
+        all_refused = bool(wanted) and all(node.node_id in self._cluster.refused for node in wanted)
+        if not all_refused and now - self._alone_since < _NOBODY_LEFT_S:
             return
         raise MachineError(
             f"no node of the cluster at {self._cluster.address} can do this work",

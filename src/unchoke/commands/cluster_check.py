@@ -1,7 +1,7 @@
 """`unchoke cluster check`: can this cluster do the work, and does every node give the same answer?
 
 In: the address of a cluster and, if there are some, your photos. Out: what each node is, findings, and for each node whether it
-can read the photos and how the features of 64 of them compare with those made here. Writes nothing but a scratch folder.
+can read the photos and how the features of up to 64 of them compare with those made here. Writes nothing but a scratch folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from unchoke.commands.doctor import count_nodes, render_nodes
 from unchoke.core.errors import MachineError
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
-from unchoke.core.fingerprint import digest_file
+from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.units import format_seconds
 from unchoke.features.extraction import picture_inputs
 from unchoke.features.extractor import Extractor
@@ -40,6 +41,7 @@ from unchoke.features.node_extraction import (
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.photos.check_samples import data_source
+from unchoke.photos.pixels.image import DecodeError, read_bytes
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
@@ -50,9 +52,10 @@ _SIDE = 160
 
 @dataclass(frozen=True)
 class NodeTrial:
-    """What became of a job of 64 photos on one node."""
+    """What became of a job of up to 64 photos on one node."""
 
     node: str
+    num_photos: int = 0
     reads: bool = False
     equal: bool = False
     agreement: str = ""
@@ -69,7 +72,7 @@ class ClusterCheck:
     nodes: Sequence[NodeReport]
     """What each node is."""
     trials: Sequence[NodeTrial]
-    """What each node made of 64 photos."""
+    """What each node made of some photos."""
     findings: Sequence[Finding] = field(default=())
     """What could go wrong, the worst first."""
 
@@ -100,13 +103,13 @@ def _in_words(trial: NodeTrial) -> str:
         return f"not used: {trial.problem}"
     how = "reads the photos itself" if trial.reads else "is sent the photos"
     same = "the same bytes as here" if trial.equal else trial.agreement
-    return f"{how}; {_NUM} of them in {format_seconds(trial.seconds)}: {same}"
+    return f"{how}; {trial.num_photos} of them in {format_seconds(trial.seconds)}: {same}"
 
 
 def cluster_check(
     address: str, data: str | Path | None = None, *, images: Sequence[str | Path] = (), on_event: OnEvent | None = None
 ) -> ClusterCheck:
-    """Ask every node what it is, and have each extract 64 of the photos in `data` (or 64 made up ones)."""
+    """Ask every node what it is, and have each extract up to 64 of the photos in `data` (or 64 made up ones)."""
     with tempfile.TemporaryDirectory(prefix="unchoke-check-") as scratch:
         folder = str(data) if data is not None else _make_photos(Path(scratch) / "photos")
         typed = {"data": folder, "images": tuple(map(str, images)), "on": address}
@@ -158,7 +161,8 @@ def _try_node(cluster: Cluster, node: ClusterNode, job: Job, courier: Extraction
     ready: NodeReady = engine.facts[node.name]
     if outcome.error is not None:
         return NodeTrial(node.name, problem=f"{type(outcome.error).__name__}: {outcome.error}")
-    return NodeTrial(node.name, ready.reads, False, ready.agreement, round(time.monotonic() - started_s, 2))
+    seconds = round(time.monotonic() - started_s, 2)
+    return NodeTrial(node.name, len(job.items), reads=ready.reads, agreement=ready.agreement, seconds=seconds)
 
 
 def _diagnose(trials: Sequence[NodeTrial], *, own: bool) -> Iterator[Finding]:
@@ -178,7 +182,11 @@ def _diagnose(trials: Sequence[NodeTrial], *, own: bool) -> Iterator[Finding]:
 def _some_pictures(session: Session) -> list[Picture]:
     frame = scan_samples(data_source(session.settings)).samples.frame
     rows = frame.iloc[:: max(1, len(frame) // _NUM)].head(_NUM)
-    return [Picture(str(row.sample_id), str(row.path), digest_file(Path(str(row.path)))) for row in rows.itertuples()]
+    pictures = []
+    for row in rows.itertuples():
+        with suppress(DecodeError):  # a photo that nobody can read says nothing of a cluster
+            pictures.append(Picture(str(row.sample_id), str(row.path), digest_bytes(read_bytes(str(row.path)))))
+    return pictures
 
 
 def _make_photos(folder: Path) -> str:

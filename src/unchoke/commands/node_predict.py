@@ -29,8 +29,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, ignore
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.remote import locate
+from unchoke.core.stores import StoreDown
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.core.units import format_count
 from unchoke.core.urls import is_url
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.photos.pixels.image import DecodeError, read_bytes
@@ -192,6 +192,9 @@ class PredictWork(NodeWork):
             except DecodeError:
                 unread.append(path)
                 raise
+            except StoreDown as error:  # to this machine: the driver may still be answered
+                unread.append(path)
+                raise DecodeError("unreachable", error.why) from error
 
         shown = list(map_ahead(lambda path: show_picture(model, path, read), chunk.paths, threads=2, ahead=32))
         with self._answering:
@@ -219,7 +222,7 @@ def _read_whole(path: str, size_bytes: int) -> bytes:
 def _digest_here(path: str) -> str:
     try:
         return digest_bytes(read_bytes(path))
-    except (DecodeError, OSError):
+    except (DecodeError, OSError, StoreDown):
         return ""
 
 
@@ -261,8 +264,7 @@ def answer_on_nodes(
     cluster: Cluster, found: FoundRun, model: OpenModel, chunks: Sequence[PictureChunk], options: OpenOptions
 ) -> Iterator[ChunkAnswer]:
     """The answers to all chunks. Pictures that a node does not see after all are sent, in a second round."""
-    told = f"{format_count(len(cluster.nodes()), 'node')} of that cluster answer"
-    options.listener(Chosen(Choice("on", cluster.address, told)))
+    options.listener(Chosen(Choice("on", cluster.address, cluster.in_words())))
     paths = [path for chunk in chunks for path in chunk.paths]
     work = PredictWork(pack_run(found, model, paths, options), take_pictures(model, paths))
     streams = bool(model.engines) and all(engine.name == OpenVinoEngine.name for engine in model.engines)

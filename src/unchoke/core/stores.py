@@ -2,8 +2,9 @@
 
 In: the URL of a file. Out: its content, its size and a stamp, or why there are none. File systems are made when first needed, one
 for each process and store, and shared by its threads: a forked child makes its own. A request that fails in a way that may pass
-is tried again a few times. What is wrong with one file is an `OSError` (`FileNotFoundError`, or `StoreError` with the reason);
-what would be wrong with every file is an error in three lines. Credentials are what fsspec finds by itself.
+is tried again a few times, and before the last of them the store itself is asked whether it is there. What is wrong with one file
+is an `OSError` (`FileNotFoundError`, or `StoreError` with the reason); what would be wrong with every file is an error in three
+lines, `StoreDown` where nothing answers. Credentials are what fsspec finds by itself.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class StoreError(OSError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (StoreError, (self.reason, self.url, self.cause))
+
+
+class StoreDown(MachineError):  # noqa: N818 (what happened, as `WorkerDied`)
+    """A store answers nobody: whatever was asked for is not to blame."""
 
 
 def read_url(url: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -116,11 +121,12 @@ def info_of(url: str) -> dict[str, Any]:
 def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
     """`request(file system, path)`, tried again where it fails in a way that may pass.
 
-    `FileNotFoundError` or `StoreError` for one file; `MachineError` where a package or credentials lack, or nothing answers.
+    `FileNotFoundError` or `StoreError` for one file; `MachineError` where a package or credentials lack, `StoreDown` where
+    nothing answers.
     """
     process = _this_process()
     fs = process.filesystem(url)
-    for wait_s in (*WAITS_S, None):
+    for left, wait_s in zip(reversed(range(len(WAITS_S) + 1)), (*WAITS_S, 0.0), strict=True):
         try:
             with process.requests:
                 answer = request(fs, fs._strip_protocol(url))
@@ -128,22 +134,26 @@ def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
             raise
         except Exception as error:
             failure = _translate(url, error)
-            if wait_s is None or not failure.passes:
+            if not left or not failure.passes:
                 process.count_failure(failure)
                 raise failure.error from error
             time.sleep(wait_s)
+            if left == 1 and failure.silent and isinstance(failure.error, StoreError) and not process.is_answered(url, fs):
+                raise explain(url, failure.error) from error
         else:
             process.num_failed = 0
+            process.heard.add(root_of(url))
             return answer
     raise AssertionError("the last try returns or raises")
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """An error of a store in our words, and whether another try may help."""
+    """An error of a store in our words, whether another try may help, and whether there was no answer at all."""
 
     error: OSError | UnchokeError
     passes: bool = False
+    silent: bool = False
 
 
 def _translate(url: str, error: Exception) -> _Failure:
@@ -163,7 +173,7 @@ def _translate(url: str, error: Exception) -> _Failure:
     passing = status in _PASSING_STATUS if status else _may_pass(error)
     said = f"HTTP status {status}" if status else said
     tries = f"{len(WAITS_S) + 1} tries: " if passing else ""
-    return _Failure(StoreError(tries + said, url, "network" if passing else "other"), passing)
+    return _Failure(StoreError(tries + said, url, "network" if passing else "other"), passing, passing and not status)
 
 
 def _status(error: Exception) -> int | None:
@@ -224,7 +234,7 @@ def explain(url: str, error: OSError) -> UnchokeError:
             try_="ask for the right to list and read it, or give other credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID, HF_TOKEN)",
         )
     if error.cause == "network":
-        return MachineError(
+        return StoreDown(
             f"{root_of(url)} does not answer",
             why=error.reason,
             try_="check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run the same command again",
@@ -264,6 +274,8 @@ class _Process:
     def __init__(self) -> None:
         self.requests = threading.BoundedSemaphore(MOST_REQUESTS)
         self.num_failed = 0
+        self.heard: set[str] = set()
+        """Buckets and hosts that have answered."""
         self.stats: dict[str, tuple[float, tuple[int, int] | None]] = {}
         self.s3_stores: dict[str, S3Store] = {}
         self._making = threading.Lock()
@@ -278,6 +290,18 @@ class _Process:
             if key not in self._made:
                 self._made[key] = _make(scheme, kind, own)
             return self._made[key]
+
+    def is_answered(self, url: str, fs: Any) -> bool:
+        """Whether the store says anything at all now, be it no. Web hosts that never did are a matter of the files they name."""
+        if split_url(url)[0] in WEB_SCHEMES and root_of(url) not in self.heard:
+            return True
+        try:
+            fs.info(fs._strip_protocol(parent_of(url)))
+        except _OUR_BUGS:
+            raise
+        except Exception as error:
+            return not _translate(url, error).silent
+        return True
 
     def count_failure(self, failure: _Failure) -> None:
         """Files of a store that answers nobody need not be tried one by one."""

@@ -57,6 +57,7 @@ from unchoke.jobs.run_jobs import run_jobs
 from unchoke.machine.backend import is_cpu, keep_freed_memory, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.pixels.image import may_pass
+from unchoke.photos.preflight import too_many_failed
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 
@@ -408,20 +409,17 @@ def _decoder(inputs: InputSet, engine: FrozenEngine) -> CardDecoder | None:
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:
     """Stop the run once more items have failed than may: something is wrong with the data, not with a file or two."""
     num_items, share = len(inputs.items), inputs.max_failures
-    failed: list[str] = []
+    failed: dict[str, str] = {}
 
     def count(items: Iterable[tuple[str, str]]) -> None:
         counted = (one for one in items if (inputs.may_pass(one[1]) or not inputs.judged_later) and inputs.has(one[0]))
-        failed.extend(f"{item_id} ({reason})" for item_id, reason in counted)
+        failed.update(counted)
 
     def watch(result: JobResult) -> None:
         count(result.failed_items)
-        if share is not None and len(failed) > share * num_items:
-            raise DataError(
-                f"{len(failed)} of {num_items} {inputs.recipe.items} could not be read: {list_some(failed, limit=3)}",
-                why=f"at most a share of {share:g} may fail",
-                try_="mend the files, or allow more with --max-failures 0.2",
-            )
+        error = too_many_failed(failed, num_items, share, items=inputs.recipe.items) if share is not None else None
+        if error is not None:
+            raise error
 
     for record in done:
         count(record.failed_items)

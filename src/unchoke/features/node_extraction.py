@@ -26,6 +26,7 @@ from unchoke.cluster.sending import host_scratch
 from unchoke.core import listing
 from unchoke.core.errors import DataError, MachineError, UnchokeError, list_some
 from unchoke.core.remote import locate
+from unchoke.core.stores import StoreDown
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -128,8 +129,25 @@ class ExtractionWork(NodeWork):
         extractor = replace(self._extractor, folder=folder)
         if task.inputs is not None:
             extractor = replace(extractor, read=_reader_of(extractor.recipe, task.inputs))
+        if isinstance(extractor.recipe, PictureRecipe):
+            extractor = replace(extractor, read=_BeforeStore(extractor.read))
         result = extractor(task.job)
         return replace(result, info={**result.info, "node": self.ready.node, "agreement": self.ready.agreement})
+
+
+class _BeforeStore:
+    """A reader for one job: once a store is silent to this machine, it is asked no more. The driver may still be answered."""
+
+    def __init__(self, read: Read) -> None:
+        self._read, self._silent = read, ""
+
+    def __call__(self, item_id: str, content: str) -> ItemInputs | str:
+        if not self._silent:
+            try:
+                return self._read(item_id, content)
+            except StoreDown as error:
+                self._silent = f"unreachable: {error.what}: {error.why}"
+        return self._silent
 
 
 def _nothing_is_read(item_id: str, _content: str) -> str:

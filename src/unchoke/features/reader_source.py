@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unchoke.core.clock import Loading, StageTally, during
+from unchoke.core.errors import MachineError
 from unchoke.jobs.readers import ReadChunk, Readers
 from unchoke.photos.inspect_samples import FOR_FILES
 from unchoke.photos.pixels.image import DecodeError, Pixels, jpeg_shape, orientation, read_planned
@@ -182,6 +183,8 @@ class PictureReaders:
         items = self._items.pop(chunk.task)
         if chunk.value is None:
             chunk.release()
+            if isinstance(chunk.error, MachineError):
+                raise chunk.error  # a store that answers nobody: no photo is to blame
             return self._lost(items, chunk)
         answers, loading = chunk.value
         late = [item for item, answer in zip(items, answers, strict=True) if answer is None]

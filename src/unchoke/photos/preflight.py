@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unchoke.core.errors import UsageError, list_some
+from unchoke.core.errors import DataError, MachineError, UnchokeError, UsageError, list_some
 from unchoke.core.findings import Finding, Severity
 from unchoke.core.units import format_count
 from unchoke.photos.copies import ACROSS, CONFLICT, diagnose_copies
@@ -45,6 +45,8 @@ _MODES = {
     "1": "1",
 }
 _SIZES_SHOWN = 10
+_LARGER_SHARES = (0.2, 0.5)
+"""What --max-failures may be raised to: beyond the last of them most of the data would be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,24 @@ def can_be_left_out(finding: Finding) -> bool:
     """Whether an error is about photos that are left out, of the samples or of the score, and so few that this is enough."""
     evidence = finding.evidence
     return finding.code in _DISPENSABLE and evidence.get("failed_share", 1) <= evidence.get("limit_share", 0)
+
+
+def too_many_failed(failed: Mapping[str, str], total: int, share: float, *, items: str = "images") -> UnchokeError | None:
+    """The error for more `failed` items, with their reasons, than a `share` of all; None where they are few enough.
+
+    Where it is a store that did not hand them out, they are not to blame.
+    """
+    if len(failed) <= share * total:
+        return None
+    what = f"{len(failed)} of {total} {items} could not be read: "
+    what += list_some([f"{item_id} ({reason})" for item_id, reason in failed.items()], limit=3)
+    num_unreachable = sum(reason.startswith("unreachable:") for reason in failed.values())
+    if len(failed) - num_unreachable <= share * total:
+        why = f"{num_unreachable} of them could not be fetched, and at most a share of {share:g} may fail"
+        return MachineError(what, why=why, try_="run the same command again once their store answers: what is finished is kept")
+    larger = [one for one in _LARGER_SHARES if one > max(share, len(failed) / total)]
+    allow = f", or allow more with --max-failures {larger[0]:g}" if larger else ""
+    return DataError(what, why=f"at most a share of {share:g} may fail", try_=f"mend the files{allow}")
 
 
 def facts_frame(facts: Sequence[FileFacts] | pd.DataFrame) -> pd.DataFrame:

@@ -25,7 +25,6 @@ from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
-from unchoke.core.units import format_count
 from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
@@ -192,7 +191,7 @@ def reached_cluster(session: Session) -> Iterator[None]:
     """The cluster of --on for the length of the block; one that cannot be reached is said before anything is done."""
     try:
         if (cluster := session.cluster) is not None:
-            answer = f"{format_count(len(cluster.nodes()), 'node')} of that cluster answer"
+            answer = cluster.in_words()
             session.chose(Choice("on", session.settings.on, answer))
         yield
     finally:

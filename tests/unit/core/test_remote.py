@@ -3,7 +3,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from unchoke.core import listing, stores
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.remote import RemotePlace, join, locate
-from unchoke.core.stores import NO_STAMP, StoreError, read_url, stamp, stat_url
+from unchoke.core.stores import NO_STAMP, StoreDown, StoreError, read_url, stamp, stat_url
 from unchoke.core.urls import hide_secrets, is_url, refuse_secrets, url_behind
 from web import Web, serve
 
@@ -105,6 +108,30 @@ def test_a_store_that_answers_nobody_ends_the_command(web: Web) -> None:
 
     with pytest.raises(MachineError, match="does not answer"):
         ask_many()
+
+
+def test_a_host_that_answered_and_ended_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stores, "WAITS_S", (0.0, 0.0, 0.0))
+    (tmp_path / "a.jpg").write_bytes(b"bytes")
+    server = HTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))  # keeps no connections
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    url = f"http://127.0.0.1:{server.server_port}/a.jpg"
+    try:
+        assert read_url(url) == b"bytes"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+    with pytest.raises(StoreDown, match="does not answer"):
+        read_url(url)
+
+
+def test_a_host_that_never_answered_is_a_matter_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may name files of many hosts: the others are read all the same."""
+    monkeypatch.setattr(stores, "WAITS_S", (0.0, 0.0, 0.0))
+    with pytest.raises(StoreError, match="4 tries"):
+        read_url("http://127.0.0.1:9/a.jpg")
 
 
 def test_a_changed_file_has_another_stamp_and_part_of_it_can_be_read(web: Web) -> None:

@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
-from unchoke.photos.preflight import FileFacts, ImageExpectation, diagnose_files, parse_expect
+from unchoke.photos.preflight import FileFacts, ImageExpectation, diagnose_files, parse_expect, too_many_failed
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 
@@ -163,3 +163,20 @@ def test_facts_must_be_as_many_as_samples() -> None:
     samples = make(["a", "b"])
     with pytest.raises(ValueError, match="1 facts for 2 samples"):
         diagnose_files(samples, sound(samples)[:1])
+
+
+def test_too_many_failures_say_which_share_would_do_and_none_that_was_allowed_already() -> None:
+    failed = {f"{number}.jpg": "truncated: it ends early" for number in range(15)}
+    assert too_many_failed(failed, 100, 0.15) is None
+    error = too_many_failed(failed, 100, 0.1)
+    assert isinstance(error, DataError) and error.try_ == "mend the files, or allow more with --max-failures 0.2"
+    error = too_many_failed(failed, 60, 0.2)
+    assert error is not None and error.try_ == "mend the files, or allow more with --max-failures 0.5"
+    error = too_many_failed(failed, 20, 0.6)
+    assert error is not None and error.try_ == "mend the files"
+
+
+def test_photos_that_a_store_did_not_hand_out_are_not_to_blame() -> None:
+    failed = {f"{number}.jpg": "unreachable: HTTP status 503" for number in range(15)} | {"torn.jpg": "truncated: it ends early"}
+    error = too_many_failed(failed, 100, 0.05)
+    assert isinstance(error, MachineError) and "run the same command again" in error.try_

@@ -24,7 +24,7 @@ from unchoke.core import seals
 from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, during
-from unchoke.core.errors import DataError, MachineError, list_some
+from unchoke.core.errors import MachineError
 from unchoke.core.events import Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import size_and_time
@@ -46,6 +46,7 @@ from unchoke.photos.pixels.image import DecodeError, Pixels, may_pass
 from unchoke.photos.pixels.pixel_cache import Mode, PictureFile, PixelCache, open_cache, plan_cache
 from unchoke.photos.pixels.slots import held_bytes
 from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.photos.preflight import too_many_failed
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
 from unchoke.training.network.sources import PixelSource
@@ -218,14 +219,8 @@ def _measure_ceiling(session: Session, stored: StoredPixels, wanted: list[int]) 
 
 def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, str]) -> None:
     """Stop once more pictures have failed than may: something is wrong with the data, not with a file or two."""
-    total, max_share = len(stored.sample_ids), session.settings.max_failures
-    if len(failed) > max_share * total:
-        named = [f"{sample_id} ({reason})" for sample_id, reason in failed.items()]
-        raise DataError(
-            f"{len(failed)} of {total} images could not be read: {list_some(named, limit=3)}",
-            why=f"at most a share of {max_share:g} may fail",
-            try_="mend the files, or allow more with --max-failures 0.2",
-        )
+    if (error := too_many_failed(failed, len(stored.sample_ids), session.settings.max_failures)) is not None:
+        raise error
 
 
 def _load_failed(stored: StoredPixels, warn: Callable[[str], object]) -> dict[str, str]:
