@@ -117,8 +117,10 @@ def _fill_stratum(
     chosen, samples = [], stratum.samples
     wanted = [share * stratum.total_samples for share in shares]
     some_empty = 0 in stratum.units
+    last_ones = len(sizes) if stratum.total_units < len(wanted) else len(wanted)
+    """From so many on an empty side may come before the one that lacks most."""
     for taken, size in enumerate(sizes):
-        if some_empty:
+        if some_empty and len(sizes) - taken <= last_ones:
             side = _next_side(stratum, wanted, overall, left=len(sizes) - taken, train=train)
         else:
             side, most = 0, wanted[0] - samples[0]
