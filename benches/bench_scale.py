@@ -79,10 +79,14 @@ def _samples(folder: Path, name: str = "samples.parquet") -> Any:
 
 
 def _frame(file: Path, columns: list[str] | None = None) -> Any:
-    """A table as a frame, without what reading it took."""
+    """A table as a frame, as a command has it, without what reading it took."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    with suppress(ImportError):  # as before text was packed
+        from unchoke.core.packed_text import read_packed
+
+        return read_packed(file, columns)
     frame = pq.read_table(file, columns=columns, use_threads=False).to_pandas(self_destruct=True, split_blocks=True)
     pa.default_memory_pool().release_unused()
     return frame

@@ -56,7 +56,7 @@ def test_check_then_fit_then_predict_give_what_a_local_folder_gives(
     result = unchoke.fit(url, out=out, on_event=ignore, weights=tiny_weights, **SMALL)
     assert shards(out) == features
     manifest = load_manifest(out / "manifest.csv")
-    assert manifest is not None and set(manifest["path"].str.startswith(f"{url}/")) == {True}
+    assert manifest is not None and set(manifest["path"].astype("str").str.startswith(f"{url}/")) == {True}
     predictions = unchoke.predict(result.run, [f"{url}/plum"], out=out, on_event=ignore)
     assert len(predictions.rows) == 14 and not predictions.failed
     written = [file for file in out.rglob("*") if file.is_file()]

@@ -46,5 +46,5 @@ def hash_unit(*parts: object) -> float:
 
 def hash_int(*parts: object) -> int:
     """A 64-bit integer that depends only on `parts`."""
-    text = "\x1f".join(str(part) for part in parts)
+    text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from sys import intern
 from typing import Any
 
 from unchoke.core import atomic
@@ -101,7 +100,6 @@ def _sound(lines: bytes, *, is_whole: bool) -> Iterator[LoggedRecord]:
             fields: dict[str, Any] = json.loads(line)
             seal, stamp = fields.pop("seal"), fields.pop("stamp")
             if is_whole or seal == digest([fields, stamp]):
-                fields["info"] = {name: intern(value) if type(value) is str else value for name, value in fields["info"].items()}
                 yield LoggedRecord(DoneRecord.from_dict(fields), (int(stamp[0]), int(stamp[1])))
         except _NONSENSE:  # unchoke: ignore[blank-on-error]  whoever counts the lines says that one is lost
             continue

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from unchoke.core.fingerprint import digest
@@ -70,6 +71,8 @@ class DoneRecord:
         if (seal := fields.pop("seal", None)) is not None and seal != digest(fields):
             raise ValueError("it is not as it was written")
         fields["failed_items"] = tuple((str(item), str(reason)) for item, reason in fields["failed_items"])
+        info = fields.get("info", {}).items()  # much the same in every record: its words are kept once
+        fields["info"] = {intern(name): intern(text) if type(text) is str else text for name, text in info}
         return cls(**fields)
 
 

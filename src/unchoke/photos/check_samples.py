@@ -409,9 +409,11 @@ def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) ->
     """Name every file that was left out, with its reason, in `quarantine.csv` and in words."""
     frame = prepared.samples.frame
     unsound = ~prepared.sound.to_numpy()
-    reasons = prepared.facts["problem"] + ": " + prepared.facts["detail"]
-    columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
-    entries = [QuarantineRow(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
+    told = prepared.facts[["problem", "detail"]]
+    columns = (frame["sample_id"][unsound], frame["path"][unsound], *(told[name][unsound] for name in told))
+    entries = [
+        QuarantineRow(str(i), str(path), "check", f"{code}: {detail}") for i, path, code, detail in zip(*columns, strict=True)
+    ]
     if failed:
         rows = frame[frame["sample_id"].isin(list(failed)) & ~unsound]
         pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)

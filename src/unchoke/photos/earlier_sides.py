@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.text_column import TextColumn
 from unchoke.core.units import format_count
-from unchoke.photos.alike import NONE, codes_of, first_alike, places_in
+from unchoke.photos.alike import NONE, Rows, codes_of, first_alike, places_in
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class EarlierSides:
     Where `num_torn` groups would be torn apart by them, which the manifest did not know as groups, none is kept.
     """
 
-    sides: NDArray[np.int64]
+    sides: Rows
     names: tuple[str, ...] = ()
     num_torn: int = 0
     group_name: str = ""
@@ -46,20 +46,26 @@ class EarlierSides:
 
 def recall_sides(previous: pd.DataFrame | None, samples: Samples, column: str, *, free: NDArray[np.bool_]) -> EarlierSides:
     """Where `free` samples were, by `column` of the manifest (split or fold)."""
-    nowhere = np.full(len(samples), NONE, np.int64)
+    nowhere: Rows = np.full(len(samples), NONE, np.int32)
     if previous is None or column not in previous.columns:
         return EarlierSides(nowhere)
     places = places_in(previous["sample_id"], samples.frame["sample_id"])
-    codes, names = codes_of(previous[column].astype("str"))
-    sides = np.where(places >= 0, codes[places], NONE) if len(codes) else nowhere
+    codes, names = _sides_in(previous, column)
+    sides = nowhere
+    if len(codes):
+        sides = codes[places]
+        sides[places < 0] = NONE
     if num_torn := _count_torn(previous, samples, places, sides, free=free):
         return EarlierSides(nowhere, num_torn=num_torn, group_name=samples.group_name or "group")
     return EarlierSides(sides, tuple(names))
 
 
-def _count_torn(
-    previous: pd.DataFrame, samples: Samples, places: NDArray[np.int64], sides: NDArray[np.int64], *, free: NDArray[np.bool_]
-) -> int:
+def _sides_in(frame: pd.DataFrame, column: str) -> tuple[Rows, list[str]]:
+    """Sides, or folds, which are numbers."""
+    return codes_of(frame[column] if column == "split" else frame[column].astype("str"))
+
+
+def _count_torn(previous: pd.DataFrame, samples: Samples, places: Rows, sides: Rows, *, free: NDArray[np.bool_]) -> int:
     """Groups that the manifest did not know as such and has on several sides."""
     groups = TextColumn.of(samples.frame["group"])
     group_of = first_alike(groups)
@@ -67,7 +73,7 @@ def _count_torn(
     if not len(rows):
         return 0
     known = TextColumn.of(previous["group"]) if "group" in previous.columns else [""] * len(previous)
-    pairs = np.unique(group_of[rows] * (int(sides.max()) + 1) + sides[rows])
+    pairs = np.unique(group_of[rows].astype(np.int64) * (int(sides.max()) + 1) + sides[rows])
     of_group, num_sides = np.unique(pairs // (int(sides.max()) + 1), return_counts=True)
     torn = set(of_group[num_sides > 1].tolist())
     unknown = {int(group_of[row]) for row in rows.tolist() if group_of[row] in torn and known[int(places[row])] != groups[row]}
@@ -81,8 +87,8 @@ def count_moved(previous: pd.DataFrame | None, samples: Samples) -> int:
     folds = "fold" in previous.columns and "fold" in samples.frame.columns
     column = "fold" if folds else "split"
     places = places_in(previous["sample_id"], samples.frame["sample_id"])
-    codes, names = codes_of(previous[column].astype("str"))
-    now, names_now = codes_of(samples.frame[column].astype("str"))
+    codes, names = _sides_in(previous, column)
+    now, names_now = _sides_in(samples.frame, column)
     number = {name: place for place, name in enumerate(names)}
     as_before = np.array([number.get(name, NONE) for name in names_now], np.int64)[now]
     return int(np.count_nonzero((places >= 0) & (codes[places] != as_before)))

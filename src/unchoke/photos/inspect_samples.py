@@ -29,7 +29,7 @@ from unchoke.core.stores import NO_STAMP, READS_AT_ONCE, read_url
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
-from unchoke.photos.alike import places_in
+from unchoke.photos.alike import Rows, places_in
 from unchoke.photos.pixels.image import (
     DecodeError,
     decode_image,
@@ -85,13 +85,14 @@ def inspect_samples(
     import pandas as pd
 
     known = load_facts(workspace, on_event)
-    wanted = samples.frame[_KEY]
+    wanted = samples.frame
     places = places_in(known["path"], wanted["path"], distinct=True)
     unseen = np.flatnonzero(_unread(known, wanted, places, decode=decode))
     if len(unseen) == 0:
-        as_it_is = np.array_equal(places, np.arange(len(known)))
-        return known if as_it_is else known.iloc[places].reset_index(drop=True)
-    files = [ListedFile(*row) for row in wanted.iloc[unseen].itertuples(index=False)]
+        as_it_is = len(known) == len(places) and bool((places[1:] > places[:-1]).all())
+        found = known if as_it_is else known.drop(columns=_KEY).iloc[places].reset_index(drop=True)
+        return pd.DataFrame({name: (wanted if name in _KEY else found)[name] for name in known.columns}, copy=False)
+    files = [ListedFile(*row) for row in wanted[_KEY].iloc[unseen].itertuples(index=False)]
     account = Loading() if loading is None else loading
     learnt = _inspect_all(files, known, workspace, threads=threads, on_event=on_event, loading=account, decode=decode)
     by_path = pd.concat([known, learnt]).drop_duplicates("path", keep="last").set_index("path")
@@ -106,7 +107,7 @@ class ListedFile(NamedTuple):
     mtime_ns: int
 
 
-def _unread(known: pd.DataFrame, wanted: pd.DataFrame, places: NDArray[np.int64], *, decode: bool) -> NDArray[np.bool_]:
+def _unread(known: pd.DataFrame, wanted: pd.DataFrame, places: Rows, *, decode: bool) -> NDArray[np.bool_]:
     """Which files have to be looked at: those not known by that size and time, and those that could not be read before."""
     if not len(known):
         return np.ones(len(wanted), bool)
@@ -190,15 +191,16 @@ class InspectProgram:
 
 def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     """What is known from before; a file that cannot be read is said and then ignored: it is only a memory."""
-    import pandas as pd
     from pyarrow import ArrowException
+
+    from unchoke.core.packed_text import read_packed
 
     empty = facts_frame([])
     if not workspace.checked_file.exists():
         return empty
     try:
         with open_sealed(workspace.checked_file) as file:
-            known = pd.read_parquet(file)
+            known = read_packed(file)
     except DamagedFile as error:
         on_event(Note(f"{workspace.checked_file.name} is damaged ({error.why}); every file is looked at again", "warning"))
         return empty

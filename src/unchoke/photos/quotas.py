@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.photos.alike import Rows
+
 OPEN = -1
 
 
@@ -33,9 +35,9 @@ class UnitColumns:
     `hashed` counts for open units alone, and `name` where two hashes are equal.
     """
 
-    stratum: NDArray[np.int64]
-    size: NDArray[np.int64]
-    side: NDArray[np.int64]
+    stratum: Rows
+    size: Rows
+    side: Rows
     hashed: NDArray[np.float64]
     name: Callable[[int], str]
 
@@ -57,12 +59,12 @@ def fill_quotas(units: Sequence[Unit], shares: Sequence[float], *, train: int | 
     return sides
 
 
-def fill_columns(units: UnitColumns, shares: Sequence[float], *, train: int | None = None) -> NDArray[np.int64]:
+def fill_columns(units: UnitColumns, shares: Sequence[float], *, train: int | None = None) -> Rows:
     """`fill_quotas` for units in columns."""
     sides, num_sides = units.side.copy(), len(shares)
     placed = np.flatnonzero(units.side != OPEN)
     num_strata = int(units.stratum.max(initial=-1)) + 1
-    cells = units.stratum[placed] * num_sides + units.side[placed]
+    cells = units.stratum[placed].astype(np.int64) * num_sides + units.side[placed]
     samples = np.bincount(cells, weights=units.size[placed], minlength=num_strata * num_sides).astype(np.int64)
     counts = np.bincount(cells, minlength=num_strata * num_sides)
     total_samples = np.bincount(units.stratum, weights=units.size, minlength=num_strata).astype(np.int64)
@@ -115,8 +117,10 @@ def _fill_stratum(
     chosen, samples = [], stratum.samples
     wanted = [share * stratum.total_samples for share in shares]
     some_empty = 0 in stratum.units
+    last_ones = len(sizes) if stratum.total_units < len(wanted) else len(wanted)
+    """From so many on an empty side may come before the one that lacks most."""
     for taken, size in enumerate(sizes):
-        if some_empty:
+        if some_empty and len(sizes) - taken <= last_ones:
             side = _next_side(stratum, wanted, overall, left=len(sizes) - taken, train=train)
         else:
             side, most = 0, wanted[0] - samples[0]
@@ -141,9 +145,7 @@ def _next_side(stratum: _Stratum, wanted: Sequence[float], overall: list[int], *
     return max(choosable, key=lambda side: (wanted[side] - stratum.samples[side], -overall[side], -side))
 
 
-def _feed_empty_sides(
-    units: UnitColumns, sides: NDArray[np.int64], counts: NDArray[np.int64], overall: list[int], *, train: int
-) -> None:
+def _feed_empty_sides(units: UnitColumns, sides: Rows, counts: NDArray[np.int64], overall: list[int], *, train: int) -> None:
     """When every class is too small to give anything away, let single units go from train to a side that would be empty."""
     newest_first = sorted(np.flatnonzero(units.side == OPEN).tolist(), key=units.order, reverse=True)
     for side in range(len(overall) - 1, -1, -1):

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.text_column import TextColumn
 from unchoke.core.units import format_count
-from unchoke.photos.alike import codes_of, first_alike, text_of
+from unchoke.photos.alike import Rows, codes_of, first_alike, row_type, text_of
 from unchoke.photos.earlier_sides import EarlierSides, recall_sides
 from unchoke.photos.quotas import OPEN, UnitColumns, fill_columns
 from unchoke.photos.samples.sample_set import Samples
@@ -34,8 +33,6 @@ _ROWS_PER_BIN = 10
 _MOST_BINS = 10
 _ELSEWHERE = OPEN - 1
 _ROWS_AT_ONCE = 100_000
-Rows = npt.NDArray[np.int64]
-"""A number for each sample."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ def _cells(column: Sequence[str] | pd.Series[str]) -> Sequence[str]:
 def _renamed(codes: Rows, names: Sequence[str], sides: Sequence[str], other: int) -> Rows:
     """Numbers into `names` as numbers into `sides`; `other` for what is not there, or has no number."""
     index = {side: number for number, side in enumerate(sides)}
-    return np.array([*(index.get(name, other) for name in names), other], np.int64)[codes]
+    return np.array([*(index.get(name, other) for name in names), other], np.int32)[codes]
 
 
 def _count(codes: Rows, names: Sequence[str], name: str) -> int:
@@ -141,7 +138,7 @@ def _follow_folds(samples: Samples, *, folds: int | None, fold: int, draw: _Draw
     known = sort_naturally({label for label in labels if label})
     _refuse_folds(samples, len(known), fold, column=name)
     number = {label: place for place, label in enumerate(known)}
-    placed = np.array([number.get(label, OPEN) for label in labels], np.int64)
+    placed = np.array([number.get(label, OPEN) for label in labels], np.int32)
     done = _divide(samples, placed, folds=len(known), fold=fold, draw=draw)
     tests, validates = (f"{known[place % len(known)]!r} (fold {place % len(known)})" for place in (fold, fold + 1))
     value = f"{len(known)} folds as {name!r} says: {tests} tests, {validates} validates"
@@ -164,7 +161,7 @@ def sort_naturally(labels: Iterable[str]) -> list[str]:
 
 def _divide(samples: Samples, placed: Rows | None, *, folds: int, fold: int, draw: _Draw) -> Samples:
     """The samples with their fold, and the side that follows from which fold is tested."""
-    placed = np.full(len(samples), OPEN, np.int64) if placed is None else placed
+    placed = np.full(len(samples), OPEN, np.int32) if placed is None else placed
     numbers = _fill(samples, _Plan(tuple(map(str, range(folds))), (1 / folds,) * folds, placed, train=None), draw)
     if (num_filled := len(np.unique(numbers))) < folds:
         raise _too_many_folds(folds, num_filled)
@@ -206,7 +203,7 @@ def _follow(placed: Rows, kinds: Rows) -> Rows:
     if not len(voting) or not len(waiting):
         return placed
     num_sides = int(placed.max()) + 1
-    votes, counts = np.unique(kinds[voting] * num_sides + placed[voting], return_counts=True)
+    votes, counts = np.unique(kinds[voting].astype(np.int64) * num_sides + placed[voting], return_counts=True)
     kind, side = votes // num_sides, votes % num_sides
     ranked = np.lexsort((side, -counts, kind))
     leaders = ranked[np.flatnonzero(np.diff(kind[ranked], prepend=-1))]
@@ -223,21 +220,13 @@ def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[Uni
 
     A row that is elsewhere is in no unit; its number means nothing.
     """
-    rows = np.flatnonzero(placed != _ELSEWHERE)
-    _, firsts, inverse, sizes = np.unique(
-        tied[rows] * (int(placed.max(initial=0)) + 2) + placed[rows] + 1,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-    )
-    unit_of = np.zeros(len(placed), np.int64)
-    unit_of[rows] = inverse
-    first_row = rows[firsts]
+    first_row, unit_of, sizes = _numbered(tied, placed)
     names, groups = TextColumn.of(samples.frame["sample_id"]), TextColumn.of(samples.frame["group"])
     strata = _strata(samples, draw.target)
     stratum, side = strata[first_row], placed[first_row]
     several: dict[int, str] = {}
-    for unit, members in _members(unit_of, rows, np.flatnonzero(sizes > 1)):
+    in_units = np.flatnonzero(placed != _ELSEWHERE)
+    for unit, members in _members(unit_of, in_units[sizes[unit_of[in_units]] > 1]):
         stratum[unit] = _commonest(strata[members].tolist())
         if side[unit] == OPEN:
             several[unit] = min((groups[row] for row in members.tolist() if groups[row]), default="") or min(
@@ -251,26 +240,30 @@ def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[Uni
     hashed, waiting = np.zeros(len(sizes), np.float64), np.flatnonzero(side == OPEN)
     for start in range(0, len(waiting), _ROWS_AT_ONCE):
         some = waiting[start : start + _ROWS_AT_ONCE]
-        taken = samples.frame[["group", "sample_id"]].iloc[first_row[some]]
-        keys = zip(some.tolist(), taken["group"].tolist(), taken["sample_id"].tolist(), strict=True)
+        keys = zip(some.tolist(), groups.at(first_row[some]), names.at(first_row[some]), strict=True)
         hashed[some] = [hash_unit(draw.seed, several.get(unit) or group or sample) for unit, group, sample in keys]
     return UnitColumns(stratum, sizes, side, hashed, name), unit_of
 
 
-def _numbered(kinds: Rows, rows: Rows) -> tuple[Rows, Rows, Rows]:
-    """Kinds of `rows` as numbers from 0: the first row of each, the number of each row, and how many rows have it."""
-    rows = rows[np.argsort(kinds[rows], kind="stable")]
-    begins = np.flatnonzero(np.diff(kinds[rows], prepend=-1))
-    number_of = np.zeros(len(kinds), np.int64)
-    number_of[rows] = np.repeat(np.arange(len(begins)), sizes := np.diff(begins, append=len(rows)))
-    return rows[begins], number_of, sizes
+def _numbered(tied: Rows, placed: Rows) -> tuple[Rows, Rows, Rows]:
+    """Units in the order of what ties them and of their sides: the first row of each, the unit of each row, and their sizes."""
+    kind = row_type(len(tied))
+    rows = np.flatnonzero(placed != _ELSEWHERE).astype(kind)
+    key = tied[rows].astype(np.int64)
+    key *= int(placed.max(initial=0)) + 2
+    key += placed[rows]
+    order = np.argsort(key, kind="stable")
+    rows, key = rows[order], key[order]
+    begins = np.append(True, key[1:] != key[:-1])[: len(rows)]
+    number_of = np.zeros(len(tied), kind)
+    number_of[rows] = np.cumsum(begins, dtype=kind) - 1
+    return rows[begins], number_of, np.diff(np.flatnonzero(begins), append=len(rows)).astype(kind)
 
 
-def _members(unit_of: Rows, rows: Rows, units: Rows) -> Iterator[tuple[int, Rows]]:
-    """The rows of each of `units`."""
-    chosen = rows[np.isin(unit_of[rows], units)]
-    chosen = chosen[np.argsort(unit_of[chosen], kind="stable")]
-    for part in np.split(chosen, np.flatnonzero(np.diff(unit_of[chosen])) + 1):
+def _members(unit_of: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """The units of `rows`, each with those of them that are its own."""
+    rows = rows[np.argsort(unit_of[rows], kind="stable")]
+    for part in np.split(rows, np.flatnonzero(np.diff(unit_of[rows])) + 1):
         if len(part):
             yield int(unit_of[part[0]]), part
 
@@ -294,7 +287,7 @@ def _strata(samples: Samples, target: str) -> Rows:
     values = samples.frame[target].to_numpy(dtype=np.float64)
     bins = max(1, min(_MOST_BINS, len(values) // _ROWS_PER_BIN))
     edges = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
-    return np.searchsorted(edges, values, side="right").astype(np.int64)
+    return np.searchsorted(edges, values, side="right").astype(np.int32)
 
 
 def _describe(
@@ -387,7 +380,7 @@ def tie_samples(groups: Sequence[str], contents: Sequence[str] | None) -> Rows:
 
 def _tie(groups: Rows, contents: Rows | None) -> Rows:
     """The same, of rows that name the first row of their kind: the first row of all that are tied."""
-    parent = np.arange(len(groups), dtype=np.int64)
+    parent: Rows = np.arange(len(groups), dtype=row_type(len(groups)))
     for first in (groups, contents):
         if first is not None:
             tied = np.flatnonzero((first >= 0) & (first != np.arange(len(first))))

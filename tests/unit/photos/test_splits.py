@@ -202,3 +202,8 @@ def test_regression_is_stratified_by_the_heaviest_target() -> None:
     assert "stratified by total" in choice.value
     for _, rows in done.frame.groupby("fold"):
         assert Counter(int(value // 10) for value in rows["total"]) == dict.fromkeys(range(10), 2)
+
+
+def test_samples_that_are_all_on_other_sides_than_train_are_refused() -> None:
+    with pytest.raises(DataError, match="no sample is in the train split"):
+        assign_splits(make(["a", "b"] * 3, splits=["test"] * 6))

@@ -144,6 +144,8 @@ def build_samples(
     """Columns side by side, in the order of `sample_id`. `values` and `inputs` map names to columns."""
     import pandas as pd
 
+    from unchoke.core.packed_text import pack_columns
+
     count, extra = len(entries), inputs or {}
     frame = pd.DataFrame(
         {
@@ -160,4 +162,5 @@ def build_samples(
             **({} if likely_groups is None else {LIKELY_GROUP: pd.Series(list(likely_groups), dtype="str")}),
         }
     )
-    return Samples(task, frame.sort_values("sample_id", kind="stable", ignore_index=True), group_name, tuple(extra), fold_name)
+    frame = pack_columns(frame.sort_values("sample_id", kind="stable", ignore_index=True))
+    return Samples(task, frame, group_name, tuple(extra), fold_name)
