@@ -23,7 +23,7 @@ from unchoke.core.choices import CORRECTIONS
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.output_file import OutputFile, output_file
-from unchoke.core.remembered import load_remembered
+from unchoke.core.remembered import load_remembered, remember
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
@@ -69,10 +69,12 @@ def curate(
             _refuse_unlabelled(unlabelled)
             findings, count = curate_scenes(session)
             return _keep(session, findings, _Looked(count, {}, noun="scene"), table=table, began_s=began_s)
-        session.settings = _plain_features(session.settings)
+        kept, session.settings = session.settings, _plain_features(session.settings)
         with loading_ahead(session):
             prepared = prepare(session, decode=False)
             wait_for_libraries(session)
+        if not settings:
+            remember(session.workspace, kept)
         newcomers = None if unlabelled is None else _newcomers(session, unlabelled, prepared.samples)
         material, others, unreadable = _gather(session, prepared, newcomers)
         return _answer(session, material, others, unreadable, num=num, table=table, began_s=began_s)
