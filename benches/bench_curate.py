@@ -123,9 +123,14 @@ def flips(given: argparse.Namespace) -> None:
                 ours.append(np.mean([photos.table["sample_id"][row] in seen for row in rows]))
                 theirs.append(cleanlab_recall(photos, targets, rows, num))
             say(
-                "bench_curate flips", data=photos.name, photos=len(photos.targets), kind=kind, recall=round(float(np.mean(ours)), 3),
-                cleanlab={name: round(float(np.mean([one[name] for one in theirs])), 3) for name in theirs[0]}, seeds=given.seeds,
-            )  # fmt: skip
+                "bench_curate flips",
+                data=photos.name,
+                photos=len(photos.targets),
+                kind=kind,
+                recall=round(float(np.mean(ours)), 3),
+                cleanlab={name: round(float(np.mean([one[name] for one in theirs])), 3) for name in theirs[0]},
+                seeds=given.seeds,
+            )
 
 
 def cleanlab_recall(photos: Photos, targets: np.ndarray, rows: np.ndarray, num: int) -> dict[str, float]:
@@ -163,10 +168,17 @@ def gain(given: argparse.Namespace) -> None:
         after = unchoke.fit(**options)
         held = after.record["corrections"]
         say(
-            "bench_curate gain", data=photos.name, kind=given.kind, flips=len(rows), mended=len(mended), before=held["before"],
-            after=held["after"], test_photos=held["num_test"], fit_s=round(time.perf_counter() - started, 1),
+            "bench_curate gain",
+            data=photos.name,
+            kind=given.kind,
+            flips=len(rows),
+            mended=len(mended),
+            before=held["before"],
+            after=held["after"],
+            test_photos=held["num_test"],
+            fit_s=round(time.perf_counter() - started, 1),
             reported_before=before.metrics["test"]["accuracy"],
-        )  # fmt: skip
+        )
 
 
 def plant_copy(kind: str, image: Image.Image, random: np.random.Generator) -> tuple[Image.Image, int]:
@@ -221,10 +233,14 @@ def copies(given: argparse.Namespace) -> None:
         planted = {kind: [file for file in _names(target) if planted_kind(file) == kind] for kind in COPIES}
         others = [photo for photo in origin if photo not in hit]
         say(
-            "bench_curate copies", data=name, photos=result.num_photos, other_photos_taken_for_copies=len(others), others=sorted(others),
+            "bench_curate copies",
+            data=name,
+            photos=result.num_photos,
+            other_photos_taken_for_copies=len(others),
+            others=sorted(others),
             found={kind: round(float(np.mean([file in hit for file in files])), 3) for kind, files in planted.items()},
             cleanvision=cleanvision_copies(target, planted),
-        )  # fmt: skip
+        )
 
 
 def _origin(name: str) -> str:
@@ -277,11 +293,14 @@ def checks(given: argparse.Namespace) -> None:
     sound = {file for file in files if not planted_kind(file)}
     any_of = {photo for photo, _ in ours}
     say(
-        "bench_curate checks", photos=len(files), sound=len(sound), blamed=len(sound & any_of),
+        "bench_curate checks",
+        photos=len(files),
+        sound=len(sound),
+        blamed=len(sound & any_of),
         found={kind: round(float(np.mean([file in any_of for file in some])), 3) for kind, some in planted.items()},
         found_as_such={kind: round(float(np.mean([(file, kind) in ours for file in some])), 3) for kind, some in planted.items()},
         cleanvision=cleanvision_checks(target, planted, sound),
-    )  # fmt: skip
+    )
 
 
 def cleanvision_checks(folder: Path, planted: dict[str, list[str]], sound: set[str]) -> dict[str, Any]:
@@ -340,9 +359,14 @@ def scale(given: argparse.Namespace) -> None:
         )
     )
     say(
-        "bench_curate scale", rows=rows, wall_s=round(time.perf_counter() - wall_s, 1), cpu_s=round(time.process_time() - cpu_s, 1),
-        peak_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000), before_mb=round(before_mb), findings=len(found.findings),
-    )  # fmt: skip
+        "bench_curate scale",
+        rows=rows,
+        wall_s=round(time.perf_counter() - wall_s, 1),
+        cpu_s=round(time.process_time() - cpu_s, 1),
+        peak_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
+        before_mb=round(before_mb),
+        findings=len(found.findings),
+    )
 
 
 def main() -> None:

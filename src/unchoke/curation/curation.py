@@ -80,7 +80,9 @@ class Curation:
         lines = [f"{took}: {format_count(len(self.findings), 'finding')}, {len(waiting):,} of them to decide"]
         if self.num_wrong:
             share = self.num_wrong / max(1, self.num_photos)
-            lines.append(f"about {format_count(self.num_wrong, 'label')} may be wrong ({share:.1%}), by confident learning")
+            lines.append(
+                f"about {format_count(self.num_wrong, 'label')} may be wrong ({100 * share:.1f} %), by confident learning"
+            )
         if self.findings:
             lines += ["", self._kinds(), "", *self._first()]
         lines += ["", f"page    {self.page}"]

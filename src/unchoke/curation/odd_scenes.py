@@ -40,7 +40,7 @@ def find_odd_scenes(confusions: Mapping[str, NDArray[np.int64]], class_names: tu
         worst = _worst(confusion, class_names)
         figures = {"mean_iou": value, "usual": middle, "right_pixels": right}
         evidence: dict[str, Any] = {name: round(figure, 4) for name, figure in figures.items()} | worst
-        message = f"scene {scene!r}: its mask and a model of the other scenes agree on {right:.0%} of its pixels "
+        message = f"scene {scene!r}: its mask and a model of the other scenes agree on {100 * right:.0f} % of its pixels "
         message += f"(mean IoU {value:.2f}, usually {middle:.2f}), least where the mask says {worst['mask_says']!r}"
         score = float(np.clip(0.5 + (middle - value) / 2, 0, 0.98))
         found.append(DataFinding("scene", message, (), round(score, 4), evidence, about=(scene,)))

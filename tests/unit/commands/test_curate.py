@@ -138,15 +138,15 @@ def test_wrong_usage_is_said_before_anything_is_read(workspace: Path) -> None:
 def test_predict_judges_its_threshold_by_the_corrected_truth(workspace: Path, photos: Path) -> None:
     rows = list(csv.DictReader((workspace / "experiments" / "exp_1" / "predictions.csv").open()))
     tested = [row for row in rows if row["split"] == "test"]
-    image = [sorted(photos.rglob("*.jpg"))[0]]
-    before = predict("exp_1", image, unsure_below=0.0, out=workspace, on_event=ignore)
+    image = [min(photos.rglob("*.jpg"))]
+    before = predict("exp_1", image, unsure_below=0.01, out=workspace, on_event=ignore)
     wrong = {row["sample_id"]: next(one["truth"] for one in rows if one["truth"] != row["predicted"]) for row in tested}
     append_corrections(workspace / "corrections.csv", [Correction(photo, LABEL, label) for photo, label in wrong.items()])
-    after = predict("exp_1", image, unsure_below=0.0, out=workspace, on_event=ignore)
+    after = predict("exp_1", image, unsure_below=0.01, out=workspace, on_event=ignore)
     assert before.threshold is not None
     assert after.threshold is not None
     assert after.threshold.accuracy.value == 0
     assert before.threshold.accuracy.value is not None
     assert before.threshold.accuracy.value > 0
-    ignored = predict("exp_1", image, unsure_below=0.0, corrections="none", out=workspace, on_event=ignore)
+    ignored = predict("exp_1", image, unsure_below=0.01, corrections="none", out=workspace, on_event=ignore)
     assert ignored.threshold == before.threshold
