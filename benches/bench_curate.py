@@ -158,7 +158,7 @@ def gain(given: argparse.Namespace) -> None:
         workspace = Path(given.folder) / "gain"
         targets, rows = photos.flipped(given.kind, 0)
         options = photos.with_labels(targets, workspace)
-        before = unchoke.fit(**options)
+        unchoke.fit(**options)
         result = unchoke.curate(**options)
         seen = first_of_queue(result, int(LOOKED_AT * len(targets)))
         truth = {photos.table["sample_id"][row]: photos.names[photos.targets[row]] for row in rows}
@@ -177,7 +177,6 @@ def gain(given: argparse.Namespace) -> None:
             after=held["after"],
             test_photos=held["num_test"],
             fit_s=round(time.perf_counter() - started, 1),
-            reported_before=before.metrics["test"]["accuracy"],
         )
 
 
