@@ -60,7 +60,7 @@ def _each(
         words, score, figures = tell(row)
         evidence = {name: round(float(value), 4) for name, value in figures.items()}
         suggested = (Correction(ids[row], USE, DROP),) if drop else ()
-        found.append(DataFinding(kind, f"{ids[row]!r}: {words}", (ids[row],), round(score, 4), evidence, suggested))
+        found.append(DataFinding(kind, f"{ids[row]!r}: {words}", (ids[row],), round(float(score), 4), evidence, suggested))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -115,6 +116,7 @@ def test_odd_photos_are_told_apart() -> None:
         "tiny": plain.ids[NUM - 2],
         "shape": plain.ids[NUM - 1],
     }
+    json.dumps([one.to_dict() for one in found])
 
 
 def test_photos_of_one_minute_on_two_sides_are_a_session() -> None:
