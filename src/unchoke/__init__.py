@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from unchoke.core.presets import Preset as Preset
     from unchoke.core.record import RunRecord as RunRecord
     from unchoke.core.record import StoredRun as StoredRun
+    from unchoke.curation.curation import Curation as Curation
+    from unchoke.curation.data_finding import DataFinding as DataFinding
     from unchoke.linting.lint_engine import LintResult as LintResult
     from unchoke.masks.draw_masks import SegmentPredictResult as SegmentPredictResult
     from unchoke.photos.check_samples import CheckResult as CheckResult
@@ -69,6 +71,7 @@ def fit(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     strict: bool | None = None,
     drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
@@ -151,6 +154,8 @@ def fit(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -258,6 +263,7 @@ def train(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     strict: bool | None = None,
     drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
@@ -339,6 +345,8 @@ def train(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -443,6 +451,7 @@ def check(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     strict: bool | None = None,
     drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
@@ -479,6 +488,8 @@ def check(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -529,6 +540,7 @@ def extract(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     strict: bool | None = None,
     drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
@@ -578,6 +590,8 @@ def extract(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -642,6 +656,7 @@ def detach(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     strict: bool | None = None,
     drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
@@ -723,6 +738,8 @@ def detach(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -858,6 +875,7 @@ def tune(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -933,6 +951,8 @@ def tune(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -1026,6 +1046,7 @@ def encoders(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -1062,6 +1083,8 @@ def encoders(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -1097,6 +1120,107 @@ def encoders(
     return run(**options)
 
 
+def curate(
+    data: str | Path | None = None,
+    *,
+    unlabelled: str | Path | None = None,
+    num: int = 50,
+    csv: str | Path | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    on: str | None = None,
+) -> Curation:
+    """What a person should look at in the data: likely wrong labels, near-copies, odd photos; ranked, with suggested decisions.
+
+    Args:
+        data: Class folders, a table, or a run: exp_3, latest or best. Left out, what this workspace was made for.
+        unlabelled: Folder of photos without labels: those to label next come first.
+        num: How many of them.
+        csv: Write a row for each finding to this CSV file.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table, also by URL; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
+
+    Returns:
+        Findings, the most pressing first, and the queue of those that wait for a decision.
+
+    Example:
+        >>> unchoke.curate(out="work").queue[:1]
+        []
+    """
+    options = dict(locals())
+    from unchoke.commands.curate import curate as run
+
+    return run(**options)
+
+
 def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_event: OnEvent | None = None) -> Evaluation:
     """Score a run again from its files: what was cached and the saved weights, no training.
 
@@ -1127,6 +1251,7 @@ def predict(
     top: int | None = None,
     unsure_below: float | None = None,
     level: float | None = None,
+    corrections: str | Path | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
     on: str | None = None,
@@ -1144,6 +1269,8 @@ def predict(
         top: Give so many guesses, the likeliest first: `predicted_2`, `confidence_2` and so on.
         unsure_below: Call images "unsure" whose class is less probable than this; `guess` still has it.
         level: Of a run trained on values: how many of 1 their intervals, `NAME/low` to `NAME/high`, are to hold (default 0.9).
+        corrections: CSV file with decisions about the run's own photos, for what `unsure_below` and `level` say of them. Left
+            out, corrections.csv of the run's workspace, where there is one; "none" for no file.
         weights: The encoder's weights, where they are no longer found.
         device: cpu, cuda or mps.
         on: The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
@@ -1160,7 +1287,7 @@ def predict(
     from unchoke.commands.predict import predict as predict_images
 
     shape: dict[str, Any] = {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
-    where: dict[str, Any] = {"device": device, "on": on, "out": out}
+    where: dict[str, Any] = {"corrections": corrections, "device": device, "on": on, "out": out}
     return predict_images(run, images, to=to, inputs=inputs, **shape, weights=weights, **where, on_event=on_event)
 
 
@@ -1819,6 +1946,7 @@ def profile_train(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
+    corrections: str | Path | None = None,
     strict: bool | None = None,
     drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
@@ -1898,6 +2026,8 @@ def profile_train(
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
             all.
+        corrections: CSV file with decisions about single photos: labels, photos to drop, groups. Left out, corrections.csv in the
+            workspace, where there is one; 'none' for no file.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -2258,6 +2388,8 @@ _LAZY: dict[str, str] = {
     "Choice": "unchoke.core.choices",
     "ClaimsResult": "unchoke.tuning.claims.run_claims",
     "ClusterCheck": "unchoke.commands.cluster_check",
+    "Curation": "unchoke.curation.curation",
+    "DataFinding": "unchoke.curation.data_finding",
     "DoctorReport": "unchoke.commands.doctor",
     "EncodersResult": "unchoke.commands.encoder_result",
     "Evaluation": "unchoke.commands.evaluate",
@@ -2292,7 +2424,9 @@ __all__ = [
     "Choice",
     "ClaimsResult",
     "ClusterCheck",
+    "Curation",
     "DataError",
+    "DataFinding",
     "DoctorReport",
     "EncodersResult",
     "Evaluation",
@@ -2326,6 +2460,7 @@ __all__ = [
     "claims_run",
     "cluster_check",
     "compare_runs",
+    "curate",
     "demo",
     "detach",
     "doctor",

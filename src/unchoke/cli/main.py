@@ -84,6 +84,30 @@ def check(typed: dict[str, Any], dataset: Dataset = None, out: Out = None, json:
     show("check", json, lambda console: unchoke.check(dataset=dataset, out=out, on_event=console.on_event, **typed))
 
 
+Unlabelled = Annotated[
+    str | None,
+    typer.Option("--unlabelled", metavar="FOLDER", help="Photos without labels: those to label next come first in the queue."),
+]
+
+
+@app.command(short_help="What to look at in the data: labels, copies, odd photos.", rich_help_panel=_BEGIN)
+@takes("curate")
+def curate(
+    typed: dict[str, Any],
+    unlabelled: Unlabelled = None,
+    num: Annotated[int, typer.Option("--num", help="How many photos of --unlabelled to choose.")] = 50,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write a row for each finding to this CSV file.")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """What to look at in the data, over cached features: likely wrong labels, near-copies, odd photos; with suggested decisions.
+
+    DATA may also be a run: exp_3, latest or best. Photos are only read; decisions are lines of corrections.csv in the workspace.
+    """
+    own: dict[str, Any] = {"unlabelled": unlabelled, "num": num, "csv": csv, "out": out}
+    show("curate", json, lambda console: unchoke.curate(on_event=console.on_event, **own, **typed))
+
+
 @app.command(short_help="Check, extract features once, train, evaluate, report.", rich_help_panel=_TRAIN)
 @takes("fit")
 def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run: DryRun = False, json: Json = False) -> None:
@@ -162,6 +186,14 @@ def predict(
     level: Annotated[
         float | None, typer.Option("--level", help="Of values: the share that their intervals are to hold (default 0.9).")
     ] = None,
+    corrections: Annotated[
+        str | None,
+        typer.Option(
+            "--corrections",
+            metavar="PATH",
+            help="Decisions about the run's own photos, for --unsure-below and --level (default: its workspace's); 'none'.",
+        ),
+    ] = None,
     weights: Weights = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.", autocompletion=complete_device)] = None,
     on: On = None,
@@ -171,6 +203,7 @@ def predict(
     """Predict new images with a run, from its files alone. One that cannot be read has its reason in its row; exits 1 then."""
     options: dict[str, Any] = {"to": to, "inputs": inputs, "weights": weights, "device": device, "on": on, "out": out}
     options |= {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
+    options["corrections"] = corrections
     show("predict", json, lambda console: unchoke.predict(run, images, on_event=console.on_event, **options))
 
 

@@ -251,16 +251,15 @@ def take_sample(session: Session, *, num: int) -> _Sample:
     """Up to `num` photos outside the test split, each class in its proportion, whatever order they come in."""
 
     from unchoke.features.prepare_engine import Picture
-    from unchoke.photos.check_samples import data_source
+    from unchoke.photos.check_samples import scan_corrected
     from unchoke.photos.inspect_samples import inspect_samples
     from unchoke.photos.manifest import recall_manifest
     from unchoke.photos.preflight import FATAL_PROBLEMS
-    from unchoke.photos.samples.scan import scan_samples
     from unchoke.photos.splits import assign_splits
     from unchoke.photos.targets import check_target_names
 
     settings = session.settings
-    scan = scan_samples(data_source(settings))
+    scan, _ = scan_corrected(session)
     check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     previous = recall_manifest(session.workspace.manifest_file, session.warn)
     split, _ = assign_splits(

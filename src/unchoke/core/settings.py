@@ -51,8 +51,8 @@ NO_GROUP = "none"
 
 TRAIN = ("fit", "train", "tune", "profile_train")
 EXTRACT = (*TRAIN, "extract")
-PHOTOS = (*EXTRACT, "check", "encoders")
-INSPECT = ("fit", "train", "profile_train", "extract", "check")
+PHOTOS = (*EXTRACT, "check", "encoders", "curate")
+INSPECT = ("fit", "train", "profile_train", "extract", "check", "curate")
 TILE = ("tile", "profile_tile")
 MASKS = ("segment_train",)
 SCENES = (*TILE, *MASKS)
@@ -162,6 +162,14 @@ class Settings:
             "Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets all."
         ),
     ] = ()
+    corrections: Annotated[
+        str | None,
+        _photos(
+            "CSV file with decisions about single photos: labels, photos to drop, groups. "
+            "Left out, corrections.csv in the workspace, where there is one; 'none' for no file.",
+            path=True,
+        ),
+    ] = None
     strict: Annotated[
         bool,
         _photos(
@@ -348,11 +356,16 @@ class Settings:
         _frozen(
             "Network: any timm model name.",
             brief="Any timm model (default tf_efficientnet_lite0).",
-            commands=(*EXTRACT, *MASKS, "budget"),
+            commands=(*EXTRACT, *MASKS, "curate", "budget"),
         ),
     ] = "tf_efficientnet_lite0"
     weights: Annotated[
-        str | None, _frozen("Weights file for the encoder: safetensors, or a .pt with nothing but tensors.", path=True)
+        str | None,
+        _frozen(
+            "Weights file for the encoder: safetensors, or a .pt with nothing but tensors.",
+            commands=(*EXTRACT, *MASKS, "curate"),
+            path=True,
+        ),
     ] = None
     cut: Annotated[
         str,
@@ -408,7 +421,7 @@ class Settings:
         _host(
             "cpu, cuda, cuda:N or mps. Left out, chosen by `unchoke doctor`'s rules.",
             brief="cpu, cuda, cuda:N or mps; left out, chosen.",
-            commands=(*EXTRACT, *MASKS, "encoders", "budget", "doctor"),
+            commands=(*EXTRACT, *MASKS, "encoders", "curate", "budget", "doctor"),
         ),
     ] = None
     workers: Annotated[
@@ -417,7 +430,7 @@ class Settings:
         _host(
             "Threads or processes that load and encode.",
             brief="Threads or processes that load and encode.",
-            commands=(*EXTRACT, *SCENES, "encoders", "doctor"),
+            commands=(*EXTRACT, *SCENES, "encoders", "curate", "doctor"),
         ),
     ] = None
     on: Annotated[

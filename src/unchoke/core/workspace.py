@@ -22,8 +22,18 @@ DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
 _GLANCE_S = 0.2
 """Longer than `is_owned` of another process holds the lock."""
-_OWN_FOLDERS = ("experiments", "features", "engines", "patches", "tiles", "pixels", "logs")
-_OWN_FILES = ("unchoke.toml", "manifest.csv", "quarantine.csv", "checked.parquet", "SHA256SUMS", ".lock", ".worker-trial", _OWNER)
+_OWN_FOLDERS = ("experiments", "features", "engines", "patches", "tiles", "pixels", "logs", "curation")
+_OWN_FILES = (
+    "unchoke.toml",
+    "manifest.csv",
+    "quarantine.csv",
+    "corrections.csv",
+    "checked.parquet",
+    "SHA256SUMS",
+    ".lock",
+    ".worker-trial",
+    _OWNER,
+)
 
 
 def out_option(workspace: Path) -> str:
@@ -48,6 +58,16 @@ class Workspace:
     @property
     def quarantine_file(self) -> Path:
         return self.root / "quarantine.csv"
+
+    @property
+    def corrections_file(self) -> Path:
+        """What people decided about single photos."""
+        return self.root / "corrections.csv"
+
+    @property
+    def curation(self) -> Path:
+        """What `curate` measured of the photos, and what it found."""
+        return self.root / "curation"
 
     @property
     def checked_file(self) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +32,7 @@ from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import find_unscored, keep_one_copy
+from unchoke.photos.corrections import CorrectedSamples, apply_corrections, find_corrections, one_side
 from unchoke.photos.earlier_sides import count_moved
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import recall_manifest
@@ -39,7 +40,7 @@ from unchoke.photos.named_dataset import load_dataset
 from unchoke.photos.pixels.image import slow_decoding
 from unchoke.photos.preflight import FATAL_PROBLEMS, can_be_left_out, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
-from unchoke.photos.samples.sample_set import DataSource, Samples
+from unchoke.photos.samples.sample_set import DataSource, Samples, Scan
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
@@ -191,7 +192,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
 
     settings, loading = session.settings, Loading()
     with session.stage("index"), loading.here():
-        scan = scan_samples(data_source(settings))
+        scan, corrected = scan_corrected(session)
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     for choice in [*scan.choices, *filter(None, [slow_decoding()])]:
         session.chose(choice)
@@ -205,7 +206,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         )
         facts = inspect(scan.samples, decode=decode)
         inspected_s = time.perf_counter() - began_s
-        previous = recall_manifest(session.workspace.manifest_file, session.warn)
+        previous = _tied_before(recall_manifest(session.workspace.manifest_file, session.warn), corrected)
         samples, facts = (
             _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
         )
@@ -220,6 +221,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             content=facts["content"],
             weights=settings.target_weights,
         )
+        samples = _let_train(samples, corrected)
         of_files = _diagnose(session, samples, facts)
         if not decode and any(_closes_gate(finding) for finding in scan.findings + of_files):
             facts = inspect(
@@ -240,6 +242,37 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     _tell_moved(session, previous, samples)
     return_unused_memory()
     return Inspection(samples, facts, rank(findings), of_files)
+
+
+def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
+    """The samples as people corrected them, with how many corrections that took as a choice."""
+    settings = session.settings
+    corrections = find_corrections(session.workspace, settings.corrections)
+    scan = scan_samples(replace(data_source(settings), dropped=corrections.dropped))
+    if not corrections.standing:
+        return scan, CorrectedSamples(scan.samples, {})
+    corrected = apply_corrections(scan.samples, corrections, scan.dropped)
+    choices = [*scan.choices, corrected.choice(corrections)]
+    return Scan(corrected.samples, scan.findings + list(corrected.findings), choices, scan.dropped), corrected
+
+
+def _tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> pd.DataFrame | None:
+    """The earlier manifest, with one side for each group that corrections made: no other sample has to change sides for it."""
+    if previous is None or not corrected.tied:
+        return previous
+    frame = corrected.samples.frame
+    group_of = dict(zip(frame["sample_id"].tolist(), frame["group"].tolist(), strict=True))
+    groups = [group_of[name] if name in corrected.tied else "" for name in previous["sample_id"].tolist()]
+    columns = [name for name in ("split", "fold") if name in previous.columns]
+    return previous.assign(**{name: one_side(groups, [str(one) for one in previous[name].tolist()]) for name in columns})
+
+
+def _let_train(samples: Samples, corrected: CorrectedSamples) -> Samples:
+    """Photos that were added because a model was unsure of them train: they are no fair sample to judge by."""
+    if not corrected.added or "fold" in samples.frame.columns:
+        return samples
+    new = samples.frame["sample_id"].isin(list(corrected.added))
+    return samples.with_columns(split=samples.frame["split"].mask(new, "train"))
 
 
 def _tell_moved(session: Session, previous: pd.DataFrame | None, samples: Samples) -> None:

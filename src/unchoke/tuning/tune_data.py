@@ -18,10 +18,9 @@ from unchoke.core.fingerprint import hash_int
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture
 from unchoke.machine.backend import has_glibc, is_cpu, torch_device
-from unchoke.photos.check_samples import data_source
+from unchoke.photos.check_samples import scan_corrected
 from unchoke.photos.manifest import recall_manifest
 from unchoke.photos.pixels.image import DecodeError, read_image
-from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
 from unchoke.runs.session import Session
@@ -76,7 +75,7 @@ def quiet(session: Session) -> Session:
 def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
     """Look at what there is, and pick pictures to train on, spread by hash."""
     settings = session.settings
-    scan = scan_samples(data_source(settings))
+    scan, _ = scan_corrected(session)
     check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     samples, _ = assign_splits(
         scan.samples,

@@ -80,6 +80,8 @@ def scan_table(source: DataSource) -> Scan:
     found = replace(found, images=exclusion.kept)
     matcher = FileMatcher(found.images)
     columns, choices = choose_columns(table, source, matcher=matcher)
+    table, found, dropped = _without_dropped(table, columns, source, found)
+    matcher = FileMatcher(found.images) if dropped else matcher
     whole = table
     if columns.long is not None:
         keep = tuple(
@@ -99,7 +101,25 @@ def scan_table(source: DataSource) -> Scan:
     findings += diagnose_unused(found.images, matches, strict=source.strict) + _point_out(samples, likely)
     of_folders = diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special)
     findings = exclusion.findings + of_folders + ungrouped + findings
-    return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices)
+    return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices, dropped)
+
+
+def _without_dropped(
+    table: pd.DataFrame, columns: Columns, source: DataSource, found: FolderFiles
+) -> tuple[pd.DataFrame, FolderFiles, tuple[str, ...]]:
+    """The rows that nobody decided to leave out, the files that are not theirs alone, and the ids of the others."""
+    if not source.dropped:
+        return table, found, ()
+    matches = match_rows(table, columns.key, matcher=FileMatcher(found.images))
+    ids = _sample_ids(table, columns, found, matches)
+    gone = np.array([name in source.dropped for name in ids], dtype=bool)
+    if gone.all():
+        raise no_rows(source.data)
+    used = {int(place) for place in matches.positions[~gone]}
+    theirs = {int(place) for place in matches.positions[gone]} - used
+    images = [entry for place, entry in enumerate(found.images) if place not in theirs]
+    names = tuple(dict.fromkeys(name for name, out in zip(ids, gone, strict=True) if out))
+    return table[~gone], replace(found, images=images), names
 
 
 def _settle_group(source: DataSource, table: pd.DataFrame) -> tuple[DataSource, list[Finding]]:

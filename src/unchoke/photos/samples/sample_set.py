@@ -57,6 +57,8 @@ class DataSource:
     long: tuple[str, str] | None = None
     inputs: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    """Ids of samples that somebody decided to leave out."""
     strict: bool = False
     group_is_preset: bool = False
     """Whether a preset named the group: a table without that column does without it, which is said."""
@@ -125,6 +127,8 @@ class Scan:
     samples: Samples
     findings: list[Finding] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    dropped: tuple[str, ...] = ()
+    """Samples that are not among them because somebody left them out, by id."""
 
 
 def build_samples(

@@ -84,7 +84,8 @@ def scan_folders(source: DataSource) -> Scan:
     if not found.images:
         raise _no_images(root, found)
     exclusion = exclude_files(found.images, source.exclude)
-    found = replace(found, images=exclusion.kept)
+    dropped = tuple(entry.relative for entry in exclusion.kept if entry.relative in source.dropped)
+    found = replace(found, images=[entry for entry in exclusion.kept if entry.relative not in source.dropped])
     by_split = _has_split_folders(found.images)
     depth = 1 if by_split else 0
     placed = [entry for entry in found.images if entry.relative.count("/") > depth]
@@ -114,7 +115,7 @@ def scan_folders(source: DataSource) -> Scan:
     unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
     findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split)
     findings += [] if likely is None else diagnose_ungrouped(likely, splits)
-    return Scan(samples, exclusion.findings + findings + diagnose_labels(samples), choices)
+    return Scan(samples, exclusion.findings + findings + diagnose_labels(samples), choices, dropped)
 
 
 def _refuse_columns(source: DataSource) -> None:

@@ -1,0 +1,113 @@
+"""Everything that is looked for in the data, over what is cached of it. Material in, findings out, ranked.
+
+Order: neighbours, copies, then heads in folds that keep groups and copies together, then what measures and files say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.curation.data_finding import DataFinding, rank_findings
+from unchoke.curation.measure_photos import MeasureTable
+from unchoke.curation.near_copies import CopyFacts, find_copies_of, find_pairs, join_pairs
+from unchoke.curation.nearest import NearestRows, find_nearest
+from unchoke.curation.odd_photos import find_odd_photos
+from unchoke.curation.odd_values import find_odd_values
+from unchoke.curation.sessions import find_sessions
+from unchoke.curation.wrong_labels import (
+    HeldOutClasses,
+    count_wrong,
+    find_twin_classes,
+    find_wrong_labels,
+    hold_out_classes,
+)
+from unchoke.training.heads.held_out import NUM_FOLDS, deal_folds
+
+_FEWEST = 2 * NUM_FOLDS
+
+
+@dataclass(frozen=True, eq=False)
+class CurationMaterial:
+    """What is known of each photo, row for row. `targets` are numbers of classes (n), or values (n, T)."""
+
+    kind: Literal["classification", "regression"]
+    names: tuple[str, ...]
+    ids: Sequence[str]
+    paths: Sequence[str]
+    targets: NDArray[Any]
+    feats_nd: NDArray[np.float16]
+    measures: MeasureTable
+    sizes: NDArray[np.int64]
+    """Width and height."""
+    sides: Sequence[str]
+    groups: Sequence[str]
+    folders: Sequence[str]
+    contents: Sequence[str]
+
+    @property
+    def label_texts(self) -> list[str]:
+        """What is learnt of each photo, as text: equal for photos that agree."""
+        if self.kind == "classification":
+            return [self.names[number] for number in self.targets.tolist()]
+        return [" ".join(f"{value:g}" for value in row) for row in self.targets.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Findings, the most pressing first; what heads said of classes; how many labels are estimated to be wrong."""
+
+    findings: list[DataFinding]
+    held: HeldOutClasses | None = None
+    num_wrong: int | None = None
+
+
+def diagnose_data(material: CurationMaterial) -> Diagnosis:
+    """Look for everything."""
+    nearest = find_nearest(material.feats_nd)
+    pairs = find_pairs(material.feats_nd, nearest, material.measures.looks, material.contents)
+    facts = CopyFacts(
+        material.ids,
+        material.label_texts,
+        material.sides,
+        material.folders,
+        material.groups,
+        material.contents,
+        material.sizes.prod(axis=1).tolist(),
+    )
+    found = find_copies_of(pairs, facts)
+    found += find_odd_photos(material.ids, material.measures, material.sizes, nearest)
+    found += find_sessions(material.ids, material.measures, material.groups, material.sides)
+    folds = keep_together(material, join_pairs(pairs.rows))
+    if folds is None:
+        return Diagnosis(rank_findings(found))
+    if material.kind == "regression":
+        values = find_odd_values(material.ids, material.names, material.targets, material.feats_nd, nearest, folds)
+        return Diagnosis(rank_findings(found + values))
+    return _with_classes(material, nearest, folds, found)
+
+
+def _with_classes(
+    material: CurationMaterial, nearest: NearestRows, folds: NDArray[np.int64], found: list[DataFinding]
+) -> Diagnosis:
+    held = hold_out_classes(material.feats_nd, material.targets, material.names, folds)
+    found = found + find_wrong_labels(material.ids, held, nearest) + find_twin_classes(held)
+    return Diagnosis(rank_findings(found), held, count_wrong(held))
+
+
+def keep_together(material: CurationMaterial, copies: Sequence[Sequence[int]]) -> NDArray[np.int64] | None:
+    """The fold of each photo: a group or a set of copies in one, classes in proportion. None where there are too few photos."""
+    classes = material.kind == "classification"
+    if len(material.ids) < _FEWEST or (classes and len(material.names) < 2):
+        return None
+    units = [f"group {group}" if group else f"photo {name}" for name, group in zip(material.ids, material.groups, strict=True)]
+    for rows in copies:
+        for row in rows:
+            units[row] = units[rows[0]]
+    strata = material.targets.tolist() if classes else [0] * len(units)
+    folds = deal_folds(strata, units)
+    return folds if len(np.unique(folds)) > 1 else None

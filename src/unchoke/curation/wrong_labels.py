@@ -1,0 +1,135 @@
+"""Labels that the features contradict, and classes that they cannot tell apart.
+
+In: features, labels, and what must stay in one fold. Out: findings. Every photo is judged by linear heads that saw neither it nor
+its group nor its copies. It is suspicious as far as they give its own label little probability; that ranks flips between any two
+classes and between similar ones alike. How many labels are wrong altogether is estimated as confident learning does it: a label
+counts as wrong where another class has at least the probability that this class has, on average, on its own photos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.units import format_count
+from unchoke.curation.data_finding import DataFinding
+from unchoke.curation.nearest import NearestRows
+from unchoke.photos.corrections import LABEL, Correction
+from unchoke.training.heads.fold_ridge import answer_held_out, choose_temperature, class_loss, one_hot, softmax
+
+_FEWEST_OF_TWO = 20
+_ALIKE = 0.7
+"""Below this share of right answers between two classes, even after chance, they count as alike."""
+_Z = 1.645
+Probabilities = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutClasses:
+    """Probabilities (n, classes), each by heads that never saw the photo's fold; `thresholds` are the classes' own averages."""
+
+    probs: Probabilities
+    targets: NDArray[np.int64]
+    names: tuple[str, ...]
+    strength: float
+    temperature: float
+
+    @property
+    def own(self) -> NDArray[np.float32]:
+        """The probability of each photo's own label."""
+        found: NDArray[np.float32] = self.probs[np.arange(len(self.targets)), self.targets]
+        return found
+
+    @property
+    def thresholds(self) -> NDArray[np.float64]:
+        sums = np.bincount(self.targets, weights=self.own, minlength=len(self.names))
+        counts = np.bincount(self.targets, minlength=len(self.names))
+        found: NDArray[np.float64] = np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
+        return found
+
+    def confident(self) -> NDArray[np.int64]:
+        """For each photo the class that confident learning takes it for; -1 for none."""
+        above = np.where(self.probs >= self.thresholds, self.probs, -1.0)
+        return np.where(above.max(axis=1) >= 0, above.argmax(axis=1), -1).astype(np.int64)
+
+
+def hold_out_classes(
+    feats_nd: NDArray[np.float16], targets: NDArray[np.int64], names: Sequence[str], folds_n: NDArray[np.int64]
+) -> HeldOutClasses:
+    """What heads say of photos in folds they did not see."""
+    answers = answer_held_out(feats_nd, one_hot(targets, len(names)), folds_n, loss=class_loss(targets))
+    temperature = choose_temperature(answers.outputs, targets)
+    return HeldOutClasses(softmax(answers.outputs * temperature), targets, tuple(names), answers.strength, temperature)
+
+
+def find_wrong_labels(ids: Sequence[str], held: HeldOutClasses, nearest: NearestRows) -> list[DataFinding]:
+    """A finding for each photo that is taken for another class."""
+    guesses = held.probs.argmax(axis=1)
+    suspects = np.flatnonzero(guesses != held.targets)
+    confident, own = held.confident(), held.own
+    found = []
+    for row in suspects.tolist():
+        given, guess = held.names[held.targets[row]], held.names[guesses[row]]
+        probability = float(held.probs[row, guesses[row]])
+        neighbours = held.targets[nearest.rows[row]]
+        evidence = {
+            "label": given,
+            "likelier": guess,
+            "probability": round(float(own[row]), 4),
+            "likelier_probability": round(probability, 4),
+            "confident": bool(confident[row] not in (-1, held.targets[row])),
+            "neighbours": len(neighbours),
+            "neighbours_of_label": int((neighbours == held.targets[row]).sum()),
+            "neighbours_of_likelier": int((neighbours == guesses[row]).sum()),
+        }
+        message = f"{ids[row]!r} is labelled {given!r}; heads that never saw it say {guess!r} ({100 * probability:.0f} %); "
+        message += f"of the {len(neighbours)} photos most like it, {evidence['neighbours_of_likelier']} are {guess!r} "
+        message += f"and {evidence['neighbours_of_label']} {given!r}"
+        suggested = (Correction(ids[row], LABEL, guess),)
+        found.append(DataFinding("label", message, (ids[row],), round(float(1 - own[row]), 4), evidence, suggested))
+    return found
+
+
+def count_wrong(held: HeldOutClasses) -> int:
+    """How many labels are wrong, by confident learning."""
+    taken = held.confident()
+    return int(((taken != -1) & (taken != held.targets)).sum())
+
+
+def find_twin_classes(held: HeldOutClasses) -> list[DataFinding]:
+    """Pairs of classes whose photos, asked which of the two they are, get it right hardly more often than by chance."""
+    found = []
+    members = [np.flatnonzero(held.targets == number) for number in range(len(held.names))]
+    for first in range(len(held.names)):
+        for second in range(first + 1, len(held.names)):
+            if min(len(members[first]), len(members[second])) < _FEWEST_OF_TWO:
+                continue
+            shares = _shares_right(held, members, first, second)
+            share, error = float(np.mean([one for one, _ in shares])), float(np.hypot(shares[0][1], shares[1][1]) / 2)
+            if share + _Z * error >= _ALIKE:
+                continue
+            names = (held.names[first], held.names[second])
+            evidence = {
+                "right": round(share, 4),
+                "error": round(error, 4),
+                "photos": [len(members[one]) for one in (first, second)],
+            }
+            message = f"{names[0]!r} and {names[1]!r} cannot be told apart: asked which of the two a photo is, "
+            message += (
+                f"heads are right for {100 * share:.0f} % of {format_count(len(members[first]) + len(members[second]), 'photo')}"
+            )
+            found.append(DataFinding("classes", message, (), round(0.9 - share / 2, 4), evidence, about=names))
+    return found
+
+
+def _shares_right(held: HeldOutClasses, members: list[NDArray[np.int64]], first: int, second: int) -> list[tuple[float, float]]:
+    """Of each of two classes the share taken for itself rather than the other, and its standard error."""
+    shares = []
+    for own, other in ((first, second), (second, first)):
+        probs = held.probs[members[own]]
+        right = (probs[:, own] > probs[:, other]).mean()
+        shares.append((float(right), float(np.sqrt(max(right * (1 - right), 0.01) / len(probs)))))
+    return shares
