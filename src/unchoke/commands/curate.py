@@ -230,9 +230,9 @@ def _targets(task: TaskSpec, frame: Any) -> NDArray[Any]:
 def _unreadable(prepared: Inspection, sound: NDArray[np.bool_], failed: dict[str, str]) -> dict[str, str]:
     """Samples whose files cannot be used, with the reason."""
     names = prepared.samples.frame["sample_id"].tolist()
-    reasons = (prepared.facts["problem"] + ": " + prepared.facts["detail"]).tolist()
+    problems, details = prepared.facts["problem"], prepared.facts["detail"]
     known = set(names)
-    return {name: reason for name, reason, good in zip(names, reasons, sound, strict=True) if not good} | {
+    return {names[row]: f"{problems.iloc[row]}: {details.iloc[row]}" for row in np.flatnonzero(~sound)} | {
         name: reason for name, reason in failed.items() if name in known
     }
 

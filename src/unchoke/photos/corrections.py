@@ -57,7 +57,7 @@ class Correction:
 
 
 _RULE = "`what` is label, use (drop or keep), group (the id of another photo) or value:TARGET (a number)"
-_EXAMPLE = "a line such as cats/1.jpg,label,dog,ada,2026-03-01T10:00:00+00:00"
+_EXAMPLE = "a line such as cats/1.jpg,label,dog,me,2026-03-01T10:00:00+00:00"
 
 
 def _fault(photo: str, what: str, value: str) -> str:
