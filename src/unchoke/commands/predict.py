@@ -148,7 +148,7 @@ def predict(
     try:
         cluster = cluster_at(on)
         model = open_model(found, paths, opening)
-        shape = _RowShape.of(found, model, options)
+        shape = RowShape.of(found, model, options)
         chunks = cut_chunks(paths, model.chunk)
         answers = _here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
         by_place, failed = _gather(shape, answers, len(paths), listener)
@@ -169,7 +169,7 @@ def _table_file(to: Path | str, found: FoundRun, read: Sequence[Path | str | Non
 
 
 @dataclass(frozen=True)
-class _RowShape:
+class RowShape:
     """How a model's outputs become rows, and what the run's own photos say of it."""
 
     model: OpenModel
@@ -180,7 +180,7 @@ class _RowShape:
     positive: bool = False
 
     @classmethod
-    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions) -> _RowShape:
+    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions) -> RowShape:
         if model.kind == "classification":
             if options.unsure_below is None:
                 return cls(model, options)
@@ -248,7 +248,7 @@ def _here(model: OpenModel, chunks: Sequence[PictureChunk]) -> Iterator[ChunkAns
 
 
 def _gather(
-    shape: _RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
+    shape: RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
 ) -> tuple[dict[int, dict[str, Any]], dict[str, str]]:
     """The rows by place, and the reasons of pictures that failed, in order; how far it is is told."""
     by_place: dict[int, dict[str, Any]] = {}
