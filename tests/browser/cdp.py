@@ -1,8 +1,8 @@
 """A page in a real headless Chromium, driven over the browser's debugging pipe: no package, no open port.
 
-`open_browser(command, profile)` starts it; `Browser.open(page)` loads a file, or an address of this machine. A page evaluates expressions, takes mouse and keys
-as a person's would arrive, and remembers what it asked the network for and what its console said. Messages are JSON ended by NUL,
-to the browser on descriptor 3 and from it on 4.
+`open_browser(command, profile)` starts it; `Browser.open(page)` loads a file, or an address of this machine. A page evaluates
+expressions, takes mouse and keys as a person's would arrive, and remembers what it asked the network for and what its console
+said. Messages are JSON ended by NUL, to the browser on descriptor 3 and from it on 4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+         "--disable-component-update", "--disable-sync",
+         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
          "--remote-debugging-pipe"]  # fmt: skip
 PATIENCE_S = 60.0
 

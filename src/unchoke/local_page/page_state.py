@@ -7,6 +7,7 @@ meanwhile.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -25,12 +26,14 @@ from unchoke.local_page.reviewing import Review
 from unchoke.local_page.thumbnails import Thumbnails
 from unchoke.photos.manifest import load_manifest
 from unchoke.reports.layout import visible
+from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.lookup import stored_runs
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_RECENT_S = 1.0
 Stamp = tuple[int, int] | None
 
 
@@ -51,8 +54,11 @@ class PageState:
         self.sources = sources
         self.review = Review(workspace, sources)
         self.thumbnails = Thumbnails(workspace.thumbnails)
+        self.closing = threading.Event()
+        """Set when the server ends: whoever follows a run lets go."""
         self._building = threading.Lock()
         self._catalogue: tuple[tuple[Any, ...], PhotoCatalogue | None] | None = None
+        self._looked_s = 0.0
 
     @property
     def out(self) -> str:
@@ -79,14 +85,33 @@ class PageState:
             )
         return found
 
+    def running(self) -> str:
+        """The run that a command works on now, by the database alone; "" where there is none."""
+        rows = self._rows()
+        return next((row.name for row in rows if row.status == "running"), "")
+
     def judging_run(self) -> str:
         """The newest run that was judged on photos; "" where there is none."""
-        done = (run.name for run in self.runs() if run.status == "done")
+        done = (row.name for row in self._rows() if row.status == "done")
         return next((name for name in done if (self.workspace.run_folder(name) / "predictions.csv").exists()), "")
+
+    def _rows(self) -> list[RunRow]:
+        """What the database lists, the newest first."""
+        if not self.workspace.experiments_file.exists():
+            return []
+        with ExperimentStore.open(self.workspace.experiments_file) as experiments:
+            return experiments.runs()[::-1]
+
+    def recent_catalogue(self) -> PhotoCatalogue | None:
+        """The photos as they were less than a second ago: for pictures, of which dozens are asked for at once."""
+        if self._catalogue is not None and time.monotonic() - self._looked_s < _RECENT_S:
+            return self._catalogue[1]
+        return self.catalogue()
 
     def catalogue(self) -> PhotoCatalogue | None:
         """The photos, as the newest run judged them; None where the workspace has no manifest."""
         with self._building:
+            self._looked_s = time.monotonic()
             run = self.judging_run()
             judged = self.workspace.run_folder(run) / "predictions.csv" if run else None
             findings = self.workspace.curation / "findings.json"

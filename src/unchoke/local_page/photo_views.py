@@ -92,7 +92,7 @@ def large_picture(request: Request) -> Response:
 
 def _picture(request: Request, *, large: bool) -> Response:
     state = state_of(request)
-    catalogue = state.catalogue()
+    catalogue = state.recent_catalogue()
     place = None if catalogue is None else catalogue.place(request.path_params["photo"])
     if catalogue is None or place is None:
         return PlainTextResponse("404: there is no such photo\n", 404)

@@ -55,11 +55,10 @@ def _row(run: StoredRun) -> dict[str, Any]:
 
 
 def render_live(state: PageState, watch: LiveWatch) -> str:
-    """The command at work as markup; what it was where none is, as long as nothing ended it well."""
+    """The command at work as markup; nothing where none is."""
     watch.look()
     is_owned = state.workspace.is_owned()
-    runs = state.runs() if is_owned else []
-    name = next((run.name for run in runs if run.status == "running"), "")
+    name = state.running() if is_owned else ""
     stages = list(watch.stages.values()) if is_owned else []
     charts = watch.charts() if is_owned else []
     return state.render("live.html.j2", {"is_owned": is_owned, "run": name, "stages": stages, "charts": charts})
@@ -71,7 +70,7 @@ def live_events(request: Request) -> Response:
 
     async def events() -> AsyncIterator[str]:
         watch, before, silent_s = LiveWatch(state.workspace), "", 0.0
-        while True:
+        while not state.closing.is_set():
             markup = await run_in_threadpool(render_live, state, watch)
             if markup != before:
                 before, silent_s = markup, 0.0

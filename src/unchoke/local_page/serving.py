@@ -12,7 +12,7 @@ from unchoke.local_page.guard import ENTRANCE, Guard, is_any_address
 from unchoke.local_page.page_app import build_app
 from unchoke.local_page.page_state import PageState
 
-_PATIENCE_S = 1
+_PATIENCE_S = 3
 """How long open connections, such as those of live curves, are waited for at the end."""
 
 
@@ -33,7 +33,8 @@ def serve(state: PageState, *, host: str, port: int, on_ready: Callable[[str], o
         timeout_graceful_shutdown=_PATIENCE_S,
     )
     name = _in_address("127.0.0.1" if is_any_address(host) else host)
-    server = _Server(config, lambda: on_ready(f"http://{name}:{number}{ENTRANCE}?token={guard.token}"))
+    address = f"http://{name}:{number}{ENTRANCE}?token={guard.token}"
+    server = _Server(config, on_ready=lambda: on_ready(address), on_end=state.closing.set)
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn raises it again once everything is closed: this is how a server ends
@@ -43,15 +44,19 @@ def serve(state: PageState, *, host: str, port: int, on_ready: Callable[[str], o
 
 
 class _Server(uvicorn.Server):
-    """Tells when it has begun to answer."""
+    """Tells when it has begun to answer, and when it is about to end."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], object]) -> None:
+    def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], object], on_end: Callable[[], object]) -> None:
         super().__init__(config)
-        self._on_ready = on_ready
+        self._on_ready, self._on_end = on_ready, on_end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_end()
+        await super().shutdown(sockets)
 
 
 def _bind(host: str, port: int) -> socket.socket:

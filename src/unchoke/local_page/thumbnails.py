@@ -22,11 +22,11 @@ _QUALITY = 82
 
 
 class Thumbnails:
-    """Small pictures in a folder, at most as many made at once as there are cores."""
+    """Small pictures in a folder. Half of the cores make some at a time: the browser that draws them needs the others."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._making = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+        self._making = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
     def small(self, path: str) -> bytes:
         """The photo within a square of `SIDE_PX`, made now or read from the folder."""

@@ -21,7 +21,7 @@ function followRun() {
 }
 
 // ── the grid: only tiles in sight exist ─────────────────────────────────────────────────────────
-const GAP = 8, UNDER = 46, WIDTH = 148, PIECE = 200, AHEAD = 2, FAST_PX = 2500;
+const GAP = 8, UNDER = 46, WIDTH = 148, PIECE = 200, AHEAD = 2, FAST_PX = 12000, BUDGET_MS = 6;
 
 class Grid {
   constructor(box) {
@@ -63,8 +63,9 @@ class Grid {
 
   first() { return Math.min(this.total - 1, Math.ceil(this.box.scrollTop / this.rowHeight) * this.columns); }
 
+  // Within a few milliseconds a frame: tiles are put in place first, bare, then filled; what is left is for the next frame.
   draw(time = performance.now()) {
-    const top = this.box.scrollTop;
+    const until = performance.now() + BUDGET_MS, top = this.box.scrollTop;
     const speed = Math.abs(top - this.lastTop) / Math.max(1, time - this.lastTime) * 1000;
     this.lastTop = top;
     this.lastTime = time;
@@ -73,42 +74,55 @@ class Grid {
     for (const [place, tile] of this.tiles) {
       if (place < from || place >= to) { this.tiles.delete(place); this.spare.push(tile); }
     }
-    for (let place = from; place < to; place++) {
-      if (!this.tiles.has(place)) this.tiles.set(place, this.make(place));
+    let isWhole = true;
+    for (let place = from; place < to && isWhole; place++) {
+      if (this.tiles.has(place)) continue;
+      isWhole = performance.now() < until;
+      if (isWhole) this.tiles.set(place, this.make(place));
     }
-    while (this.spare.length > 3 * this.columns) this.spare.pop().remove();
-    for (const tile of this.spare) tile.hidden = true;
-    this.fetchRows(from, to);
+    for (const tile of this.spare) tile.classList.add("away");
     clearTimeout(this.settling);
-    if (speed < FAST_PX) this.loadPictures();
-    else this.settling = setTimeout(() => this.loadPictures(), 80);
+    if (speed > FAST_PX) {
+      this.settling = setTimeout(() => this.plan(), 80);
+      if (!isWhole) this.plan();
+      return;
+    }
+    this.fetchRows(from, to);
+    if (!this.fillTiles(until) || !isWhole) this.plan();
   }
 
   make(place) {
-    let tile = this.spare.pop();
-    if (!tile) {
-      tile = document.createElement("a");
-      tile.className = "tile";
-      tile.tabIndex = -1;
-      tile.setAttribute("role", "gridcell");
-      const box = document.createElement("div"), picture = document.createElement("img");
-      box.className = "box";
-      picture.decoding = "async";
-      picture.alt = "";
-      picture.addEventListener("error", () => { picture.hidden = true; box.dataset.why = box.lastChild.textContent = "cannot be read"; });
-      picture.addEventListener("load", () => { picture.hidden = false; box.lastChild.textContent = ""; });
-      box.append(picture, document.createElement("span"));
-      tile.append(box, line("line"), line("line second"));
-      this.spacer.append(tile);
-      tile.picture = picture;
-    }
-    tile.hidden = false;
-    tile.picture.removeAttribute("src");
-    tile.picture.hidden = true;
+    const tile = this.spare.pop() ?? this.build();
+    tile.className = "tile bare";
     tile.shown = null;
     this.put(tile, place);
-    this.fill(tile, place);
     return tile;
+  }
+
+  build() {
+    const tile = document.createElement("a"), box = document.createElement("div"), picture = document.createElement("img");
+    tile.tabIndex = -1;
+    tile.setAttribute("role", "gridcell");
+    box.className = "box";
+    picture.decoding = "async";
+    picture.addEventListener("error", () => { if (tile.shown) tile.classList.add("broken"); });
+    picture.addEventListener("load", () => { if (picture.src.endsWith(tile.shown)) tile.classList.add("loaded"); });
+    box.append(picture);
+    tile.append(box, line("line"), line("line second"));
+    tile.picture = picture;
+    this.spacer.append(tile);
+    return tile;
+  }
+
+  // Whether all tiles whose rows are known are filled.
+  fillTiles(until) {
+    for (const [place, tile] of this.tiles) {
+      const row = this.rows.get(place);
+      if (!row || tile.shown === row.id) continue;
+      if (performance.now() > until) return false;
+      this.fill(tile, place, row);
+    }
+    return true;
   }
 
   put(tile, place) {
@@ -120,31 +134,21 @@ class Grid {
     tile.classList.toggle("current", place === this.current);
   }
 
-  fill(tile, place) {
-    const row = this.rows.get(place), [, first, second] = tile.children;
+  fill(tile, place, row) {
+    const [, first, second] = tile.children;
     tile.id = `tile-${place}`;
     tile.setAttribute("aria-rowindex", place + 1);
-    first.firstChild.textContent = row ? row.label || row.name : "";
-    first.lastChild.textContent = row && row.decided ? row.decided : "";
-    first.lastChild.className = "decided";
-    second.firstChild.textContent = row ? (row.wrong ? `said ${row.said}` : row.name) : "";
-    second.firstChild.className = row && row.wrong ? "mark" : "";
-    second.lastChild.textContent = row ? (row.sure === null ? row.split : `${row.split} ${row.sure} %`) : "";
-    if (row) {
-      tile.href = `/photos/${row.id}`;
-      tile.title = [row.name, ...row.kinds].join("\n");
-      tile.picture.alt = row.name;
-    } else tile.removeAttribute("href");
-  }
-
-  loadPictures() {
-    for (const [place, tile] of this.tiles) {
-      const row = this.rows.get(place);
-      if (row && tile.shown !== row.id) {
-        tile.shown = row.id;
-        tile.picture.src = `/small/${row.id}`;
-      }
-    }
+    tile.href = `/photos/${row.id}`;
+    tile.title = [row.name, ...row.kinds].join("\n");
+    setText(first.firstChild, row.label || row.name);
+    setText(first.lastChild, row.decided);
+    setText(second.firstChild, row.wrong ? `said ${row.said}` : row.name);
+    setText(second.lastChild, row.sure === null ? row.split : `${row.split} ${row.sure} %`);
+    tile.classList.toggle("wrong", row.wrong);
+    tile.classList.remove("bare", "loaded", "broken");
+    tile.shown = row.id;
+    tile.picture.alt = row.name;
+    tile.picture.src = `/small/${row.id}`;
   }
 
   fetchRows(from, to) {
@@ -170,7 +174,6 @@ class Grid {
       this.asked.delete(piece);  // asked for again when it is next in sight
       return;
     }
-    for (const [place, tile] of this.tiles) if (!tile.shown && this.rows.has(place)) this.fill(tile, place);
     this.plan();
   }
 
@@ -195,6 +198,10 @@ class Grid {
     this.box.setAttribute("aria-activedescendant", `tile-${place}`);
     this.plan();
   }
+}
+
+function setText(element, text) {
+  if (element.firstChild) { if (element.firstChild.data !== text) element.firstChild.data = text; } else element.append(text);
 }
 
 function line(name) {
