@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from unchoke.curation.data_finding import KINDS, UNDECIDABLE, DataFinding, settl
 from unchoke.local_page.page_sources import LikePhoto, LikePhotos, PhotoAnswer, ReviewItem
 from unchoke.local_page.page_state import Stamp, stamp_of
 from unchoke.photos.manifest import load_manifest
-from unchoke.photos.pixels.image import DecodeError, Pixels
+from unchoke.photos.pixels.image import DecodeError
 from unchoke.runs.lookup import FoundRun, find_run, stored_runs
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ class PageAnswers:
         self._lock = threading.Lock()
         self._read: tuple[Stamp, list[DataFinding]] = (None, [])
         self._features: tuple[Any, _Features | None] | None = None
-        self._opened: _Opened | None = None
+        self._opened: dict[Path, _Opened] = {}
+        self._seeing: _Opened | None = None
+        """What turns pictures into features, where the model that is asked does not."""
         self._data = b""
 
     def findings(self, decided: Collection[str]) -> list[ReviewItem]:
@@ -186,7 +189,7 @@ class PageAnswers:
                     raise views
                 outputs = answer_chunk(opened.model, PictureChunk(0, (_NAME,)), [views]).outputs
                 row = opened.shape.rows([_NAME], outputs)[0]
-                nearest, note = self._nearest(opened, views)
+                nearest, note = self._nearest(opened)
             finally:
                 self._data = b""
         run = opened.found.record.run
@@ -201,38 +204,61 @@ class PageAnswers:
         return self._data
 
     def _model(self) -> _Opened:
-        from unchoke.commands.open_models import OpenOptions, open_model
-        from unchoke.commands.predict import RowShape
-        from unchoke.commands.predicted_rows import RowOptions
-
+        """The newest model that says something of photos."""
         root = self._workspace.root
         runs = (find_run(name, out=root) for name in self._run_names())
         found = next((run for run in runs if not run.record.draws_masks), None)
         if found is None:
             fit = f"unchoke fit PHOTOS{out_option(root)}"
             raise UsageError("there is no model to ask", why="no run of this workspace has ended", try_=fit)
-        if self._opened is None or self._opened.found.folder != found.folder:
-            model = open_model(found, [_NAME], OpenOptions(None, None, None, ignore, self._sent))
-            self._opened = _Opened(found, model, RowShape.of(found, model, RowOptions(probabilities=_has_classes(model))))
-        return self._opened
+        return self._open(found)
 
-    def _nearest(self, opened: _Opened, views: Sequence[Pixels]) -> tuple[tuple[LikePhoto, ...], str]:
-        """The training photos nearest to a picture in the features that the model's head sees."""
+    def _open(self, found: FoundRun) -> _Opened:
+        from unchoke.commands.open_models import OpenOptions, open_model
+        from unchoke.commands.predict import RowShape
+        from unchoke.commands.predicted_rows import RowOptions
+
+        if found.folder not in self._opened:
+            model = open_model(found, [_NAME], OpenOptions(None, None, None, ignore, self._sent))
+            shape = RowShape.of(found, model, RowOptions(probabilities=model.kind == "classification"))
+            self._opened = {folder: one for folder, one in self._opened.items() if one is self._seeing}
+            self._opened[found.folder] = _Opened(found, model, shape)
+        return self._opened[found.folder]
+
+    def _nearest(self, opened: _Opened) -> tuple[tuple[LikePhoto, ...], str]:
+        """The training photos nearest to the picture that was sent, in the features that are cached of them."""
+        from unchoke.commands.picture_chunks import show_picture
+
         features = self._cached()
+        seeing = None if features is None else self._eyes(features, opened)
         manifest = load_manifest(self._workspace.manifest_file)
-        if features is None or manifest is None or len(opened.model.engines) != 1:
-            return (), "Nearest photos are shown of models that are heads on cached features."
-        found = opened.model.engines[0].encode(np.stack(views[:1])).reshape(-1)
-        if len(found) != features.num_dims:
-            return (), "Nearest photos are shown of models that are heads on cached features."
-        unit: NDArray[np.float32] = features.units.of(found[None].astype(np.float16))[0].numpy()
+        if features is None or seeing is None or manifest is None:
+            return (), "There are no nearest photos to show: no run of this workspace is a head on cached features."
+        views = show_picture(seeing.model, _NAME, self._sent)
+        if isinstance(views, DecodeError):
+            raise views
+        row = seeing.model.engines[0].encode(np.stack(views[:1])).reshape(1, -1).astype(np.float16)
+        unit: NDArray[np.float32] = features.units.of(row)[0].numpy()
         side = dict(zip(manifest["sample_id"].tolist(), manifest["split"].tolist(), strict=True))
         trained = np.array([side.get(name) == "train" for name in features.ids])
-        return tuple(features.nearest(unit, num=_NUM_NEAREST, among=trained)), ""
+        note = "" if seeing is opened else f"Nearest as {seeing.found.record.run} sees them."
+        return tuple(features.nearest(unit, num=_NUM_NEAREST, among=trained)), note
+
+    def _eyes(self, features: _Features, opened: _Opened) -> _Opened | None:
+        """A run whose frozen network made the cached features: the one that is asked, or an earlier one."""
+        if _sees(opened.found, features):
+            return opened
+        runs = (find_run(name, out=self._workspace.root) for name in self._run_names())
+        found = next((run for run in runs if _sees(run, features)), None)
+        if found is not None:
+            self._seeing = self._open(found)
+        return self._seeing if found is not None else None
 
 
-def _has_classes(model: OpenModel) -> bool:
-    return model.kind == "classification"
+def _sees(found: FoundRun, features: _Features) -> bool:
+    """Whether a run is a head on just these features."""
+    is_head = not (found.record.draws_masks or found.trains_network or found.is_blend)
+    return is_head and found.record.encoder.fingerprint == features.fingerprint
 
 
 def _value_words(row: dict[str, Any], name: str) -> str:

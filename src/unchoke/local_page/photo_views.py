@@ -55,7 +55,7 @@ def _choices(catalogue: PhotoCatalogue, wanted: PhotoFilter) -> list[_Choice]:
         ("split", "side", [(side, side) for side in catalogue.sides], wanted.split, "all"),
         ("judged", "answer", judged if catalogue.run else [], wanted.judged, "any"),
         ("below", "sure", sure if catalogue.run else [], wanted.below, "any"),
-        ("finding", "finding", [(ANY_FINDING, "any finding"), *found] if found else [], wanted.finding, "with and without"),
+        ("finding", "finding", [(ANY_FINDING, "any finding"), *found] if found else [], wanted.finding, "with or without"),
     ]
     return [choice for choice in choices if choice[2]]
 
