@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 EVERY_COMMAND = {
     "doctor": ["doctor"],
     "check": ["check", "PHOTOS", "--out", "OUT"],
+    "curate": ["curate", "--out", "OUT"],
     "fit": ["fit", "--out", "OUT"],
     "fit --dry-run": ["fit", "--dry-run", "--out", "OUT"],
     "train": ["train", "--out", "OUT"],

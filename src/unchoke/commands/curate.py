@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from unchoke.commands.fit import loading_ahead, wait_for_libraries
 from unchoke.core import atomic
+from unchoke.core.choices import CORRECTIONS
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.output_file import OutputFile, output_file
-from unchoke.core.remembered import load_remembered
+from unchoke.core.remembered import load_remembered, remember
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
@@ -62,10 +63,18 @@ def curate(
     typed = {"data": named, **options, **{name: value for name, value in settings.items() if not options.get(name)}}
     table = None if csv is None else output_file(csv, option="--csv", example="findings.csv", sources=[])
     with open_session(typed, out=out, on_event=on_event, remembering=False) as session:
-        session.settings = _plain_features(session.settings)
+        from unchoke.commands.curate_scenes import curate_scenes, holds_scenes
+
+        if holds_scenes(session.workspace) and (data is None or named != data):
+            _refuse_unlabelled(unlabelled)
+            findings, count = curate_scenes(session)
+            return _keep(session, findings, _Looked(count, {}, noun="scene"), table=table, began_s=began_s)
+        kept, session.settings = session.settings, _plain_features(session.settings)
         with loading_ahead(session):
             prepared = prepare(session, decode=False)
             wait_for_libraries(session)
+        if not settings:
+            remember(session.workspace, kept)
         newcomers = None if unlabelled is None else _newcomers(session, unlabelled, prepared.samples)
         material, others, unreadable = _gather(session, prepared, newcomers)
         return _answer(session, material, others, unreadable, num=num, table=table, began_s=began_s)
@@ -81,6 +90,13 @@ def _as_run(data: str | Path | None, out: Path | str | None) -> tuple[str | Path
         run = experiments.run(str(data))
     given = {name: run.settings[name] for name in _OF_RUN if run.settings.get(name) not in (None, "")}
     return load_remembered(workspace).get("data"), given
+
+
+def _refuse_unlabelled(unlabelled: str | Path | None) -> None:
+    if unlabelled is not None:
+        raise UsageError(
+            "--unlabelled is for photos", why="this workspace was made by `unchoke segment train`", try_="leave --unlabelled out"
+        )
 
 
 def _plain_features(settings: Settings) -> Settings:
@@ -231,25 +247,46 @@ def _answer(
     table: OutputFile | None,
     began_s: float,
 ) -> Curation:
-    """Diagnose, rank, keep, and draw the page."""
-    from unchoke.curation.curation import FINDINGS, PAGE, Curation
-    from unchoke.curation.data_finding import KINDS, rank_findings, settle_findings
+    """Diagnose what was gathered."""
     from unchoke.curation.diagnose_data import diagnose_data
-    from unchoke.reports.curation_page import save_curation_page
 
     with session.stage("curate", format_count(len(material.ids), "photo")):
         diagnosis = diagnose_data(material)
         findings = [*diagnosis.findings, *_bad_files(unreadable)]
         if others is not None:
             findings += _next_labels(material, diagnosis, others, num)
+    paths = dict(zip(material.ids, material.paths, strict=True))
+    looked = _Looked(len(material.ids) + len(unreadable), paths, diagnosis.num_wrong)
+    return _keep(session, findings, looked, table=table, began_s=began_s)
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What was looked at: how many photos (or scenes), where they lie, and how many labels are estimated to be wrong."""
+
+    num: int
+    paths: dict[str, str]
+    num_wrong: int | None = None
+    noun: str = "photo"
+
+
+def _keep(
+    session: Session, findings: list[DataFinding], looked: _Looked, *, table: OutputFile | None, began_s: float
+) -> Curation:
+    """Rank, mark what is settled, write record, page and table."""
+    from unchoke.curation.curation import FINDINGS, PAGE, Curation
+    from unchoke.curation.data_finding import KINDS, rank_findings, settle_findings
+    from unchoke.reports.curation_page import save_curation_page
+
     corrections = find_corrections(session.workspace, session.settings.corrections)
     findings = settle_findings(rank_findings(findings), corrections.decided)
-    used = next((choice.evidence for choice in session.choices if choice.name == "corrections"), {})
+    used = next((choice.evidence for choice in session.choices if choice.name == CORRECTIONS), {})
     folder = session.workspace.curation
     result = Curation(
         findings=findings,
-        num_photos=len(material.ids) + len(unreadable),
-        num_wrong=diagnosis.num_wrong,
+        num_photos=looked.num,
+        num_wrong=looked.num_wrong,
+        noun=looked.noun,
         corrections={name: count for name, count in used.items() if isinstance(count, int)},
         page=folder / PAGE,
         workspace=session.workspace.root,
@@ -262,7 +299,7 @@ def _answer(
     atomic.write_json(folder / FINDINGS, result.to_dict())
     with session.stage("page"):
         record = result.to_dict()
-        save_curation_page(record, result.page, _thumbnails(record, dict(zip(material.ids, material.paths, strict=True))), KINDS)
+        save_curation_page(record, result.page, _thumbnails(record, looked.paths), KINDS)
     if table is not None:
         table.write_text(result.to_csv())
     return result

@@ -7,7 +7,6 @@ again, or come with the export.
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,13 +25,13 @@ from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.fingerprint import digest_contents
 from unchoke.core.mixing import hash_ids
 from unchoke.core.record import Interval, RunRecord, TrainingRecord
-from unchoke.core.seals import making_sense, read_sealed, verify
+from unchoke.core.seals import verify
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.samples.sample_set import input_column
-from unchoke.reports.json import WRITE_AGAIN, to_jsonable
+from unchoke.reports.json import to_jsonable
 from unchoke.reports.text import render_fit_result
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
@@ -43,6 +42,7 @@ from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
 from unchoke.training.scoring.constant_answer import ConstantAnswer
 from unchoke.training.scoring.judge import GROUP, JUDGED, Outputs, ScoredOutputs, judge, run_head
+from unchoke.training.scoring.predictions_file import load_predictions
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"
@@ -200,14 +200,6 @@ def _load_judged(found: FoundRun) -> pd.DataFrame:
             try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
         )
     return table
-
-
-def load_predictions(file: Path) -> pd.DataFrame:
-    """`predictions.csv` with text kept as text."""
-    text = {"sample_id": "str", "split": "str", "truth": "str", "predicted": "str", GROUP: "str"}
-    data = read_sealed(file, try_=WRITE_AGAIN)
-    with making_sense(file, try_=WRITE_AGAIN):
-        return pd.read_csv(io.BytesIO(data), dtype=text, na_filter=False)
 
 
 def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -> Problem:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from unchoke.commands.evaluate import (
     EXPORTED_FEATURES,
     EXPORTED_PIXELS,
-    load_predictions,
     open_activations,
     place_features,
     refuse_other_contents,
@@ -41,6 +40,7 @@ from unchoke.training.data import Positions
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.ladder.trained_blend import load_blend
 from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
+from unchoke.training.scoring.predictions_file import load_predictions
 
 ENCODER_FILE = "encoder.safetensors"
 MOST_PIXEL_BYTES = 200_000_000

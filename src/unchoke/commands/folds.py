@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from unchoke.commands.evaluate import load_predictions
 from unchoke.commands.results import FitResult, plain_metrics
 from unchoke.core import atomic
 from unchoke.core.clock import StageTimers
@@ -42,6 +41,7 @@ from unchoke.runs.session import Session
 from unchoke.training.scoring.constant_answer import ConstantAnswer
 from unchoke.training.scoring.judge import GROUP, number_groups
 from unchoke.training.scoring.predicted_columns import TRUTH_CONFIDENCE, probability_column
+from unchoke.training.scoring.predictions_file import load_predictions
 from unchoke.training.scoring.scores import Scores, score
 
 OOF_FILE = "oof.csv"

@@ -215,12 +215,13 @@ class PageAnswers:
 
     def _open(self, found: FoundRun) -> _Opened:
         from unchoke.commands.open_models import OpenOptions, open_model
-        from unchoke.commands.predict import RowShape
+        from unchoke.commands.predict import OwnPredictions, RowShape
         from unchoke.commands.predicted_rows import RowOptions
 
         if found.folder not in self._opened:
             model = open_model(found, [_NAME], OpenOptions(None, None, None, ignore, self._sent))
-            shape = RowShape.of(found, model, RowOptions(probabilities=model.kind == "classification"))
+            options = RowOptions(probabilities=model.kind == "classification")
+            shape = RowShape.of(found, model, options, OwnPredictions(found, None, ignore))
             self._opened = {folder: one for folder, one in self._opened.items() if one is self._seeing}
             self._opened[found.folder] = _Opened(found, model, shape)
         return self._opened[found.folder]

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from unchoke.cluster.connection import cluster_at, leave_cluster
-from unchoke.commands.evaluate import load_predictions
 from unchoke.commands.node_predict import answer_on_nodes
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
 from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, cut_chunks, show_picture
@@ -36,6 +36,7 @@ from unchoke.commands.predicted_rows import (
 )
 from unchoke.core import listing
 from unchoke.core.ahead import map_ahead
+from unchoke.core.choices import CORRECTIONS, Choice
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, OnEvent, Progress
 from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
@@ -44,11 +45,14 @@ from unchoke.core.record import ValueIntervalRecord
 from unchoke.core.remembered import load_remembered
 from unchoke.core.remote import DataPlace, RemotePlace, locate
 from unchoke.core.urls import is_url
+from unchoke.core.workspace import Workspace
+from unchoke.photos.corrections import Corrections, find_corrections
 from unchoke.photos.pixels.image import read_bytes, slow_decoding
 from unchoke.photos.samples.scan import refuse_missing
 from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
+from unchoke.training.scoring.predictions_file import correct_predictions, load_predictions
 
 _SHOWN = 20
 
@@ -123,6 +127,7 @@ def predict(
     top: int | None = None,
     unsure_below: float | None = None,
     level: float | None = None,
+    corrections: Path | str | None = None,
     weights: Path | str | None = None,
     device: str | None = None,
     on: str | None = None,
@@ -132,8 +137,8 @@ def predict(
     """Predict every image in `images` (files, or folders searched for images).
 
     `inputs` is a table with the extra columns of the images, for runs that were trained with some. Of classes, `top` guesses or
-    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9). The nodes of the
-    cluster `on` predict where one is named.
+    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9). What is said of the
+    run's own photos heeds `corrections`. The nodes of the cluster `on` predict where one is named.
     """
     listener = on_event or default_listener()
     options = RowOptions(probabilities, top, unsure_below, level)
@@ -148,7 +153,7 @@ def predict(
     try:
         cluster = cluster_at(on)
         model = open_model(found, paths, opening)
-        shape = RowShape.of(found, model, options)
+        shape = RowShape.of(found, model, options, OwnPredictions(found, corrections, listener))
         chunks = cut_chunks(paths, model.chunk)
         answers = _here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
         by_place, failed = _gather(shape, answers, len(paths), listener)
@@ -169,6 +174,35 @@ def _table_file(to: Path | str, found: FoundRun, read: Sequence[Path | str | Non
 
 
 @dataclass(frozen=True)
+class OwnPredictions:
+    """What the run said of its own val and test photos, with truths that were corrected since."""
+
+    found: FoundRun
+    named: Path | str | None
+    listener: OnEvent
+
+    @property
+    def _corrections(self) -> Corrections:
+        workspace = self.found.workspace or Workspace(self.found.folder)
+        return find_corrections(workspace, None if self.named is None else str(self.named))
+
+    @property
+    def has_corrected(self) -> bool:
+        """Whether any truth that the run was judged by is another now."""
+        file = self.found.folder / "predictions.csv"
+        corrections = self._corrections
+        return bool(corrections.standing) and file.exists() and correct_predictions(load_predictions(file), corrections)[1] > 0
+
+    def predictions(self) -> pd.DataFrame:
+        """The table, and a word where corrections change it."""
+        table, changed = correct_predictions(load_predictions(self.found.folder / "predictions.csv"), self._corrections)
+        if changed:
+            reason = f"decisions in {self._corrections.file} change so many of the run's own val and test photos"
+            self.listener(Chosen(Choice(CORRECTIONS, changed, reason)))
+        return table
+
+
+@dataclass(frozen=True)
 class RowShape:
     """How a model's outputs become rows, and what the run's own photos say of it."""
 
@@ -180,13 +214,12 @@ class RowShape:
     positive: bool = False
 
     @classmethod
-    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions) -> RowShape:
+    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions) -> RowShape:
         if model.kind == "classification":
             if options.unsure_below is None:
                 return cls(model, options)
-            table = load_predictions(found.folder / "predictions.csv")
-            return cls(model, options, threshold_facts(table, options.unsure_below))
-        intervals, said = _intervals(found, model, options)
+            return cls(model, options, threshold_facts(own.predictions(), options.unsure_below))
+        intervals, said = _intervals(found, model, options, own)
         targets = found.record.training.targets if found.record.training else None
         return cls(model, options, None, intervals, said, positive=targets is not None and targets.positive)
 
@@ -197,15 +230,18 @@ class RowShape:
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
 
 
-def _intervals(found: FoundRun, model: OpenModel, options: RowOptions) -> tuple[ValueIntervalRecord | None, str]:
+def _intervals(
+    found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions
+) -> tuple[ValueIntervalRecord | None, str]:
     """As the run's record has them; for another level, and for runs of before they were recorded, from its own predictions."""
     recorded = found.record.value_intervals
-    if options.level is None and recorded is not None and set(model.names) <= set(recorded.half_widths):
+    known = recorded is not None and set(model.names) <= set(recorded.half_widths)
+    if options.level is None and recorded is not None and known and not own.has_corrected:
         return recorded, interval_words(recorded)
     file = found.folder / "predictions.csv"
     if not file.exists():
         return None, "none: the run's predictions.csv, which they are made from, is gone"
-    return run_intervals(load_predictions(file), model.names, options.level)
+    return run_intervals(own.predictions(), model.names, options.level)
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:

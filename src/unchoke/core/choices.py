@@ -9,6 +9,8 @@ CONFIGURATION = "configuration"
 """The choice of one among several trained heads."""
 BLEND = "blend"
 """The choice of models that answer together, and in which shares."""
+CORRECTIONS = "corrections"
+"""The choice of what people decided about single photos; also the name of the setting."""
 UNSCORED = "unscored"
 """The choice to leave samples out of the score."""
 

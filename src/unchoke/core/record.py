@@ -142,6 +142,20 @@ class GroupGapRecord(RecordPart):
     num_groups: Number | None = None
 
 
+class CorrectionsRecord(RecordPart):
+    """How many decisions about single photos were used, by kind, and what they brought: `before` is what the `run` before them
+    scores, `after` what this one does, on the same test photos with the corrected truth.
+    """
+
+    used: Named[Number] = {}
+    key: str = ""
+    run: str = ""
+    metric: str = ""
+    before: Number | None = None
+    after: Number | None = None
+    num_test: Number | None = None
+
+
 class EncoderRecord(RecordPart):
     """The network that was used, and how; every key is shown, also those that are not named here."""
 
@@ -506,6 +520,8 @@ class RunRecord(RecordedRun):
     baseline: BaselineRecord | None = None
     group_gap: GroupGapRecord | None = None
     """Where a column looks like a group and none was named."""
+    corrections: CorrectionsRecord | None = None
+    """Where people decided about single photos."""
     pixel_baselines: SoundRows[BaselineRecord] = []
     """Of masks: what the spectrum of single pixels reaches without a network."""
     planned_epochs: int | None = None

@@ -51,6 +51,8 @@ class Curation:
     """What was chosen, with reasons."""
     saved_to: Path | None = None
     """The table that was written, if one was asked for."""
+    noun: str = "photo"
+    """What was looked at: photos, or scenes."""
 
     @property
     def queue(self) -> list[str]:
@@ -74,11 +76,13 @@ class Curation:
 
     def to_text(self) -> str:
         waiting = set(self.queue)
-        took = f"{format_count(self.num_photos, 'photo')} looked at in {format_seconds(self.seconds)}"
+        took = f"{format_count(self.num_photos, self.noun)} looked at in {format_seconds(self.seconds)}"
         lines = [f"{took}: {format_count(len(self.findings), 'finding')}, {len(waiting):,} of them to decide"]
         if self.num_wrong:
             share = self.num_wrong / max(1, self.num_photos)
-            lines.append(f"about {format_count(self.num_wrong, 'label')} may be wrong ({share:.1%}), by confident learning")
+            lines.append(
+                f"about {format_count(self.num_wrong, 'label')} may be wrong ({100 * share:.1f} %), by confident learning"
+            )
         if self.findings:
             lines += ["", self._kinds(), "", *self._first()]
         lines += ["", f"page    {self.page}"]
@@ -86,7 +90,8 @@ class Curation:
             lines.append(f"saved   {self.saved_to}")
         out = out_option(self.workspace)
         decisions = self.workspace / "corrections.csv"
-        lines.append(f"next    decisions go into {decisions}; then `unchoke fit{out}` uses them")
+        if self.noun == "photo":
+            lines.append(f"next    decisions go into {decisions}; then `unchoke fit{out}` uses them")
         return "\n".join(lines)
 
     def _kinds(self) -> str:

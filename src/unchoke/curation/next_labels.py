@@ -49,7 +49,7 @@ def choose_next(
             "probability": round(float(probs[row, guess]), 4),
             "place": place + 1,
         }
-        message = f"{paths[row]!r} is most likely {names[guess]!r} ({probs[row, guess]:.0%}): doubt {doubt[row]:.2f} of 1"
+        message = f"{paths[row]!r} is most likely {names[guess]!r} ({100 * probs[row, guess]:.0f} %): doubt {doubt[row]:.2f} of 1"
         suggested = (Correction(paths[row], LABEL, names[guess]),)
         score = round(1 - place / 100_000, 5)
         found.append(DataFinding("next-label", message, (paths[row],), score, evidence, suggested))

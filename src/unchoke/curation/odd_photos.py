@@ -33,7 +33,12 @@ def find_odd_photos(ids: Sequence[str], table: MeasureTable, sizes: NDArray[np.i
     rest = table.known & ~blank
     share, entropy = table.column("commonest_share"), table.column("entropy")
     return [
-        *_each("blank", ids, blank, lambda row: (f"{share[row]:.0%} of it is one shade", 0.9, {"commonest_share": share[row]})),
+        *_each(
+            "blank",
+            ids,
+            blank,
+            lambda row: (f"{100 * share[row]:.0f} % of it is one shade", 0.9, {"commonest_share": share[row]}),
+        ),
         *_by_light(ids, table, rest),
         *_blurred(ids, table, rest & (entropy > 2 * _BLANK_ENTROPY)),
         *_by_size(ids, sizes),
@@ -55,7 +60,7 @@ def _each(
         words, score, figures = tell(row)
         evidence = {name: round(float(value), 4) for name, value in figures.items()}
         suggested = (Correction(ids[row], USE, DROP),) if drop else ()
-        found.append(DataFinding(kind, f"{ids[row]!r}: {words}", (ids[row],), round(score, 4), evidence, suggested))
+        found.append(DataFinding(kind, f"{ids[row]!r}: {words}", (ids[row],), round(float(score), 4), evidence, suggested))
     return found
 
 

@@ -85,8 +85,9 @@ def find_wrong_labels(ids: Sequence[str], held: HeldOutClasses, nearest: Nearest
             "neighbours_of_label": int((neighbours == held.targets[row]).sum()),
             "neighbours_of_likelier": int((neighbours == guesses[row]).sum()),
         }
-        message = f"{ids[row]!r} is labelled {given!r}; heads that never saw it say {guess!r} ({probability:.0%})"
-        message += f", and so do {evidence['neighbours_of_likelier']} of the {len(neighbours)} photos most like it"
+        message = f"{ids[row]!r} is labelled {given!r}; heads that never saw it say {guess!r} ({100 * probability:.0f} %); "
+        message += f"of the {len(neighbours)} photos most like it, {evidence['neighbours_of_likelier']} are {guess!r} "
+        message += f"and {evidence['neighbours_of_label']} {given!r}"
         suggested = (Correction(ids[row], LABEL, guess),)
         found.append(DataFinding("label", message, (ids[row],), round(float(1 - own[row]), 4), evidence, suggested))
     return found
@@ -117,7 +118,9 @@ def find_twin_classes(held: HeldOutClasses) -> list[DataFinding]:
                 "photos": [len(members[one]) for one in (first, second)],
             }
             message = f"{names[0]!r} and {names[1]!r} cannot be told apart: asked which of the two a photo is, "
-            message += f"heads are right for {share:.0%} of {format_count(len(members[first]) + len(members[second]), 'photo')}"
+            message += (
+                f"heads are right for {100 * share:.0f} % of {format_count(len(members[first]) + len(members[second]), 'photo')}"
+            )
             found.append(DataFinding("classes", message, (), round(0.9 - share / 2, 4), evidence, about=names))
     return found
 

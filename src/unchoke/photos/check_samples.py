@@ -32,7 +32,7 @@ from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import find_unscored, keep_one_copy
-from unchoke.photos.corrections import apply_corrections, find_corrections
+from unchoke.photos.corrections import CorrectedSamples, apply_corrections, find_corrections, one_side
 from unchoke.photos.earlier_sides import count_moved
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import recall_manifest
@@ -192,7 +192,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
 
     settings, loading = session.settings, Loading()
     with session.stage("index"), loading.here():
-        scan, added = scan_corrected(session)
+        scan, corrected = scan_corrected(session)
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     for choice in [*scan.choices, *filter(None, [slow_decoding()])]:
         session.chose(choice)
@@ -206,7 +206,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         )
         facts = inspect(scan.samples, decode=decode)
         inspected_s = time.perf_counter() - began_s
-        previous = recall_manifest(session.workspace.manifest_file, session.warn)
+        previous = _tied_before(recall_manifest(session.workspace.manifest_file, session.warn), corrected)
         samples, facts = (
             _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
         )
@@ -221,7 +221,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             content=facts["content"],
             weights=settings.target_weights,
         )
-        samples = _let_train(samples, added)
+        samples = _let_train(samples, corrected)
         of_files = _diagnose(session, samples, facts)
         if not decode and any(_closes_gate(finding) for finding in scan.findings + of_files):
             facts = inspect(
@@ -244,23 +244,34 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     return Inspection(samples, facts, rank(findings), of_files)
 
 
-def scan_corrected(session: Session) -> tuple[Scan, frozenset[str]]:
-    """The samples as people corrected them, with how many corrections that took as a choice; and which were added by them."""
+def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
+    """The samples as people corrected them, with how many corrections that took as a choice."""
     settings = session.settings
     corrections = find_corrections(session.workspace, settings.corrections)
     scan = scan_samples(replace(data_source(settings), dropped=corrections.dropped))
     if not corrections.standing:
-        return scan, frozenset()
+        return scan, CorrectedSamples(scan.samples, {})
     corrected = apply_corrections(scan.samples, corrections, scan.dropped)
     choices = [*scan.choices, corrected.choice(corrections)]
-    return Scan(corrected.samples, scan.findings + list(corrected.findings), choices, scan.dropped), corrected.added
+    return Scan(corrected.samples, scan.findings + list(corrected.findings), choices, scan.dropped), corrected
 
 
-def _let_train(samples: Samples, added: frozenset[str]) -> Samples:
+def _tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> pd.DataFrame | None:
+    """The earlier manifest, with one side for each group that corrections made: no other sample has to change sides for it."""
+    if previous is None or not corrected.tied:
+        return previous
+    frame = corrected.samples.frame
+    group_of = dict(zip(frame["sample_id"].tolist(), frame["group"].tolist(), strict=True))
+    groups = [group_of[name] if name in corrected.tied else "" for name in previous["sample_id"].tolist()]
+    columns = [name for name in ("split", "fold") if name in previous.columns]
+    return previous.assign(**{name: one_side(groups, [str(one) for one in previous[name].tolist()]) for name in columns})
+
+
+def _let_train(samples: Samples, corrected: CorrectedSamples) -> Samples:
     """Photos that were added because a model was unsure of them train: they are no fair sample to judge by."""
-    if not added or "fold" in samples.frame.columns:
+    if not corrected.added or "fold" in samples.frame.columns:
         return samples
-    new = samples.frame["sample_id"].isin(list(added))
+    new = samples.frame["sample_id"].isin(list(corrected.added))
     return samples.with_columns(split=samples.frame["split"].mask(new, "train"))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unchoke.core import atomic
-from unchoke.core.choices import Choice
+from unchoke.core.choices import CORRECTIONS, Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
@@ -192,6 +193,8 @@ class CorrectedSamples:
     samples: Samples
     used: dict[str, int]
     added: frozenset[str] = frozenset()
+    tied: frozenset[str] = frozenset()
+    """Samples in groups that corrections made or joined: they must go to one side, whatever was said of them before."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -203,7 +206,7 @@ class CorrectedSamples:
         words = [f"{count:,} {_WORDS[name]}" for name, count in self.used.items() if count]
         reason = f"decisions in {corrections.file}: {', '.join(words) or 'none of them is about these photos'}"
         total = format_count(len(corrections.standing), "decision")
-        return Choice("corrections", f"{self.num_used:,} of {total}", reason, {**self.used, "key": corrections.key[:16]})
+        return Choice(CORRECTIONS, f"{self.num_used:,} of {total}", reason, {**self.used, "key": corrections.key[:16]})
 
 
 _WORDS = {"labels": "labels", "values": "values", "dropped": "dropped", "kept": "kept", "grouped": "grouped", "added": "added"}
@@ -221,7 +224,7 @@ def apply_corrections(samples: Samples, corrections: Corrections, dropped: Itera
     before = set(samples.task.names)
     samples, num_labels = _with_labels(samples, labels, new={entry.path for entry, _ in added})
     samples, num_values = _with_values(samples, corrections, ids)
-    samples, num_grouped = _with_groups(samples, corrections.values(GROUP), ids)
+    samples, num_grouped, tied = _with_groups(samples, corrections.values(GROUP), ids)
     used = {
         "labels": num_labels,
         "values": num_values,
@@ -231,7 +234,7 @@ def apply_corrections(samples: Samples, corrections: Corrections, dropped: Itera
         "added": len(added),
     }
     findings = _strangers(corrections, ids | gone) + _new_classes(samples, before)
-    return CorrectedSamples(samples, used, frozenset(entry.path for entry, _ in added), tuple(findings))
+    return CorrectedSamples(samples, used, frozenset(entry.path for entry, _ in added), tied, tuple(findings))
 
 
 def _added(samples: Samples, corrections: Corrections, *, known: set[str]) -> list[tuple[FileEntry, str]]:
@@ -285,11 +288,11 @@ def _with_values(samples: Samples, corrections: Corrections, ids: set[str]) -> t
     return (samples.with_columns(**changed) if changed else samples), count
 
 
-def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple[Samples, int]:
-    """Samples that were tied become one group, with all that were in one group with any of them."""
-    pairs = [(photo, other) for photo, other in ties.items() if photo in ids and other in ids]
+def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple[Samples, int, frozenset[str]]:
+    """Samples that were tied become one group, with all that were in one group with any of them, and have one given side."""
+    pairs = sorted((photo, other) for photo, other in ties.items() if photo in ids and other in ids)
     if not pairs:
-        return samples, 0
+        return samples, 0, frozenset()
     names, groups = samples.frame["sample_id"].tolist(), samples.frame["group"].tolist()
     own = {name: f"group {group}" if group else f"photo {name}" for name, group in zip(names, groups, strict=True)}
     parent: dict[str, str] = {}
@@ -299,14 +302,28 @@ def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple
             node = parent[node]
         return node
 
-    for photo, other in sorted(pairs):
+    for photo, other in pairs:
         first, second = sorted((root(own[photo]), root(own[other])))
         parent[second] = first
-    tied = {node for pair in pairs for node in (root(own[pair[0]]),)}
-    merged = [root(own[name]) if root(own[name]) in tied else group for name, group in zip(names, groups, strict=True)]
-    plain = [name.removeprefix("group ") if name.startswith("group ") else name for name in merged]
+    tied = {root(own[photo]) for photo, _ in pairs}
+    merged = [root(own[name]).removeprefix("group ") if root(own[name]) in tied else "" for name in names]
+    joined = [one or group for one, group in zip(merged, groups, strict=True)]
+    sides = one_side(merged, samples.frame["split"].tolist())
     told = samples.group_name or "corrections"
-    return replace(samples.with_columns(group=_text(plain)), group_name=told), len(pairs)
+    changed = replace(samples.with_columns(group=_text(joined), split=_text(sides)), group_name=told)
+    return changed, len(pairs), frozenset(name for name, one in zip(names, merged, strict=True) if one)
+
+
+def one_side(groups: Sequence[str], sides: Sequence[str]) -> list[str]:
+    """Sides such that each group has one: where most of it was; where that is undecided, the side that trains, if it is among
+    them.
+    """
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for group, side in zip(groups, sides, strict=True):
+        if group and side:
+            votes[group][side] += 1
+    chosen = {group: max(counts, key=lambda side: (counts[side], side == "train", side)) for group, counts in votes.items()}
+    return [chosen[group] if side and group in chosen else side for group, side in zip(groups, sides, strict=True)]
 
 
 def _text(cells: list[str]) -> pd.Series[str]:

@@ -95,7 +95,7 @@ def _sentences(record: RunRecord, metric: ReportedMetric) -> list[str]:
     ]
     found.append(_baseline_sentence(record, metric))
     found += [summary.unscored_sentence(record), summary.baseline_sentence(record), summary.value_interval_sentence(record)]
-    found.append(summary.gap_sentence(record))
+    found += [summary.gap_sentence(record), summary.corrections_sentence(record)]
     found.append(pixel_words.pixel_sentence(record))
     if metric.split == "val":
         noun = summary.sample_words(record)[1]

@@ -185,6 +185,21 @@ def gap_sentence(record: RunRecord) -> str:
     return f"No group was named, and {visible(repr(gap.column))} looks like one: {visible(describe_gap(gap))}.{typed}"
 
 
+def corrections_sentence(record: RunRecord) -> str:
+    """How many corrections were used, and what they brought on the same test photos; nothing where there were none."""
+    held = record.corrections
+    if held is None:
+        return ""
+    words = ", ".join(f"{count:,.0f} {visible(name)}" for name, count in held.used.items() if count)
+    said = f"Corrections used: {words or 'none'}"
+    if held.before is None or held.after is None:
+        return f"{said}. No earlier run was trained the same way without them, so what they brought is not known."
+    before, after = (format_metric(held.metric, float(value)) for value in (held.before, held.after))
+    on = f"{format_count(int(held.num_test or 0), 'test image')} with the corrected truth"
+    figures = f"before: {before} ({visible(held.run)}), after: {after}, on the same {on}"
+    return f"{said}. {metric_label(held.metric).capitalize()} {figures}."
+
+
 def describe_gap(gap: GroupGapRecord) -> str:
     """``random folds: 71.0 %, 'lesion_id' kept together: 66.0 %: the difference is what the split flatters``."""
     random, grouped = (format_metric(gap.metric, float(value or 0)) for value in (gap.random, gap.grouped))

@@ -163,7 +163,12 @@ def render_fit_result(record: RunRecord, *, report: str = "", next_command: str 
     parts += [summary.unscored_sentence(record), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
     parts += [render_ladder(record)]
-    parts += [summary.curve_sentence(record), summary.gap_sentence(record), pixel_words.pixel_sentence(record)]
+    parts += [
+        summary.curve_sentence(record),
+        summary.gap_sentence(record),
+        summary.corrections_sentence(record),
+        pixel_words.pixel_sentence(record),
+    ]
     parts += [] if record.draws_masks else ["\n".join(visible(note) for note in record.notes)]
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
@@ -272,7 +277,12 @@ def render_run(record: RunRecord) -> str:
     parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
     parts += [render_ladder(record)]
-    parts += [summary.curve_sentence(record), summary.gap_sentence(record), pixel_words.pixel_sentence(record)]
+    parts += [
+        summary.curve_sentence(record),
+        summary.gap_sentence(record),
+        summary.corrections_sentence(record),
+        pixel_words.pixel_sentence(record),
+    ]
     parts += [render_training(record, in_full=True), render_timings(record)]
     parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]
     parts.append(render_choices(record.choices) if record.choices else "")

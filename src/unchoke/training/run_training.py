@@ -34,6 +34,7 @@ from unchoke.training.build_record import (
 from unchoke.training.data import Problem
 from unchoke.training.problem import digest_judged
 from unchoke.training.profiled import profiled_if_asked
+from unchoke.training.scoring.before_corrections import compare_before
 from unchoke.training.scoring.judge import GROUP, ScoredOutputs, judge, predictions_table
 from unchoke.training.scoring.learning_curve import measure_curve
 
@@ -69,6 +70,8 @@ def run_training(
         with session.stage("report"):
             origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
             more = profiled.about() | curve | ({"group_gap": material.group_gap} if material.group_gap else {})
+            if (corrected := compare_before(session, run, problem, judged)) is not None:
+                more["corrections"] = corrected
             record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **more)
             _save_files(folder, material, trained, judged)
         return record

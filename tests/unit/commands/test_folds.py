@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unchoke.commands.evaluate import load_predictions
 from unchoke.commands.fit import train
 from unchoke.commands.folds import FoldsResult, run_all_folds, train_all_folds
 from unchoke.commands.results import FitResult
@@ -24,6 +23,7 @@ from unchoke.core.settings import Settings
 from unchoke.core.workspace import Workspace
 from unchoke.photos.manifest import load_manifest
 from unchoke.runs.session import Session, open_session
+from unchoke.training.scoring.predictions_file import load_predictions
 
 FOLDS = 3
 TARGETS = ("clover", "dead", "total")

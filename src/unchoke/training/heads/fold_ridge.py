@@ -55,7 +55,7 @@ class FeatureScale:
         return torch.from_numpy(rows.astype(np.float32)).sub_(self.mean).mul_(self.factor)
 
 
-class _Sums:
+class _FoldSums:
     """Sums over samples: how many, of features, of targets, and of their products."""
 
     def __init__(self, dim: int, outputs: int) -> None:
@@ -108,8 +108,8 @@ def solve_all(feats_nd: NDArray[np.float16], wanted_nt: Floats, strength: float)
     return answer
 
 
-def _sum_up(feats_nd: NDArray[np.float16], wanted: torch.Tensor, rows: NDArray[np.int64], scale: FeatureScale) -> _Sums:
-    sums = _Sums(feats_nd.shape[1], wanted.shape[1])
+def _sum_up(feats_nd: NDArray[np.float16], wanted: torch.Tensor, rows: NDArray[np.int64], scale: FeatureScale) -> _FoldSums:
+    sums = _FoldSums(feats_nd.shape[1], wanted.shape[1])
     for part, block in _blocks(feats_nd, rows, scale):
         sums.add(block, wanted[torch.from_numpy(part)])
     return sums
@@ -123,7 +123,7 @@ def _blocks(
         yield part, scale(feats_nd[part])
 
 
-def _solve(parts: list[_Sums], strength: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _solve(parts: list[_FoldSums], strength: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (dim, outputs) and biases; the bias is free."""
     count = sum(one.count for one in parts)
     feats, wanted = sum(one.feats for one in parts), sum(one.wanted for one in parts)

@@ -16,7 +16,7 @@ import torch
 
 from small_training import NAMES, SIZE_PX, Small, encoder, small
 from unchoke.commands import export
-from unchoke.commands.evaluate import evaluate, load_predictions
+from unchoke.commands.evaluate import evaluate
 from unchoke.commands.export import export_run
 from unchoke.commands.fit import train
 from unchoke.commands.predict import predict
@@ -31,6 +31,7 @@ from unchoke.training.checkpoints import save_tensors
 from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.photo_blueprint import NetworkSpec
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network
+from unchoke.training.scoring.predictions_file import load_predictions
 
 KINDS: dict[str, dict[str, Any]] = {
     "a block": {"cut": "-1"},

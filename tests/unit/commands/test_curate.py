@@ -1,0 +1,152 @@
+"""`unchoke curate` end to end, and what `check`, `fit` and `predict` make of corrections."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unchoke.commands.curate import curate
+from unchoke.commands.fit import fit
+from unchoke.commands.predict import predict
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import Chosen, Event, StageStarted, ignore
+from unchoke.photos.check_samples import check
+from unchoke.photos.corrections import DROP, GROUP, KEEP, LABEL, USE, Correction, append_corrections
+
+
+@pytest.fixture
+def mislabelled(finished: Path, photos: Path, tmp_path: Path) -> tuple[Path, str]:
+    """The finished workspace, and a copy of its photos in which one lies in the folder of another class."""
+    data = Path(shutil.copytree(photos, tmp_path / "photos"))
+    classes = sorted(folder.name for folder in data.iterdir())
+    photo = sorted((data / classes[0]).iterdir())[3]
+    photo.rename(data / classes[1] / photo.name)
+    return Path(shutil.copytree(finished, tmp_path / "out")), f"{classes[1]}/{photo.name}"
+
+
+def test_a_photo_in_the_wrong_folder_heads_the_queue_and_is_kept_as_data(mislabelled: tuple[Path, str], tmp_path: Path) -> None:
+    workspace, photo = mislabelled
+    result = curate(tmp_path / "photos", csv=tmp_path / "found.csv", out=workspace, on_event=ignore)
+    labels = [one for one in result.findings if one.kind == "label"]
+    assert labels[0].photos == (photo,)
+    saved = json.loads((workspace / "curation" / "findings.json").read_text())
+    assert saved["queue"] == result.queue
+    assert [one["id"] for one in saved["findings"]] == [one.id for one in result.findings]
+    rows = list(csv.DictReader((tmp_path / "found.csv").open()))
+    assert [row["id"] for row in rows] == [one.id for one in result.findings]
+    page = result.page.read_text()
+    assert photo in page
+    assert "data:image/jpeg" in page
+    assert "unchoke fit" in result.to_text()
+
+
+def test_a_decision_leaves_the_queue_and_changes_the_label(mislabelled: tuple[Path, str], tmp_path: Path) -> None:
+    workspace, photo = mislabelled
+    first = curate(tmp_path / "photos", out=workspace, on_event=ignore)
+    found = next(one for one in first.findings if one.photos == (photo,) and one.kind == "label")
+    append_corrections(workspace / "corrections.csv", [*found.suggested])
+    again = curate(tmp_path / "photos", out=workspace, on_event=ignore)
+    assert found.id not in again.queue
+    assert again.corrections["labels"] == 1
+    append_corrections(workspace / "corrections.csv", [Correction(photo, LABEL, "")])
+    assert found.id in curate(tmp_path / "photos", out=workspace, on_event=ignore).queue, "undoing is another line"
+
+
+def test_a_second_call_measures_and_extracts_nothing(workspace: Path) -> None:
+    told: list[Event] = []
+    first = curate(out=workspace, on_event=ignore)
+    again = curate(out=workspace, on_event=told.append)
+    stages = {event.stage for event in told if isinstance(event, StageStarted)}
+    assert not stages & {"measure", "extract", "engine"}
+    assert [one.to_dict() for one in again.findings] == [one.to_dict() for one in first.findings]
+
+
+def test_a_run_may_be_named_instead_of_data(workspace: Path) -> None:
+    assert curate("exp_1", out=workspace, on_event=ignore).num_photos == 42
+
+
+def test_fit_after_corrections_shows_before_and_after_on_the_same_photos(workspace: Path, photos: Path) -> None:
+    names = sorted(file.relative_to(photos).as_posix() for file in photos.rglob("*.jpg"))
+    drop, tied = names[0], names[1:3]
+    append_corrections(
+        workspace / "corrections.csv",
+        [Correction(drop, USE, DROP), Correction(tied[0], GROUP, tied[1]), Correction(tied[1], USE, KEEP)],
+    )
+    told: list[Event] = []
+    result = fit(out=workspace, on_event=told.append)
+    assert not any(isinstance(event, StageStarted) and event.stage == "extract" for event in told)
+    choices = {event.choice.name: event.choice for event in told if isinstance(event, Chosen)}
+    assert choices["corrections"].value == "3 of 3 decisions"
+    held = result.record["corrections"]
+    assert (held["run"], held["metric"]) == ("exp_1", "accuracy")
+    assert held["used"]["dropped"] == 1
+    assert 0 <= held["before"] <= 1
+    assert 0 <= held["after"] <= 1
+    assert "before:" in result.to_text()
+    assert "before:" in (workspace / "experiments" / result.run / "report.html").read_text()
+    assert fit(out=workspace, corrections="none", on_event=ignore).run == "exp_1", "without them it is the run of before"
+
+
+def test_bad_files_that_block_fit_are_found_and_dropping_them_lets_it_go_on(
+    own_photos: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    bad = sorted(own_photos.rglob("*.jpg"))[::6]
+    for file in bad:
+        file.write_bytes(file.read_bytes()[:60])
+    options = {"out": tmp_path / "out", "on_event": ignore, "encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1}
+    with pytest.raises(DataError):
+        fit(own_photos, **options)
+    found = [one for one in curate(own_photos, **options).findings if one.kind == "unreadable"]
+    assert {one.photos[0] for one in found} == {file.relative_to(own_photos).as_posix() for file in bad}
+    append_corrections(tmp_path / "out" / "corrections.csv", [decision for one in found for decision in one.suggested])
+    assert check(own_photos, out=tmp_path / "out", on_event=ignore).ok
+    assert fit(own_photos, **options).record["data"]["num_samples"] == 42 - len(bad)
+    assert all(file.exists() for file in bad), "photos are never touched"
+
+
+def test_photos_to_label_next_become_training_photos(workspace: Path, tmp_path: Path, photos: Path) -> None:
+    new = tmp_path / "new"
+    for file in sorted(photos.rglob("*.jpg"))[:6]:
+        from PIL import Image, ImageOps
+
+        new.mkdir(exist_ok=True)
+        ImageOps.mirror(Image.open(file)).save(new / file.name)
+    result = curate(unlabelled=new, num=4, out=workspace, on_event=ignore)
+    head = result.findings[:4]
+    assert [one.kind for one in head] == ["next-label"] * 4
+    assert result.queue[:4] == [one.id for one in head]
+    assert len({one.photos for one in head}) == 4
+    append_corrections(workspace / "corrections.csv", head[0].suggested)
+    record = fit(out=workspace, on_event=ignore).record
+    assert record["data"]["num_samples"] == 43
+    manifest = {row["sample_id"]: row for row in csv.DictReader((workspace / "manifest.csv").open())}
+    assert manifest[head[0].photos[0]]["split"] == "train"
+    assert not {one.photos for one in curate(unlabelled=new, num=9, out=workspace, on_event=ignore).findings} & {head[0].photos}
+
+
+def test_wrong_usage_is_said_before_anything_is_read(workspace: Path) -> None:
+    with pytest.raises(UsageError):
+        curate(out=workspace, num=0, on_event=ignore)
+    with pytest.raises(UsageError):
+        curate(out=workspace, corrections="nowhere.csv", on_event=ignore)
+
+
+def test_predict_judges_its_threshold_by_the_corrected_truth(workspace: Path, photos: Path) -> None:
+    rows = list(csv.DictReader((workspace / "experiments" / "exp_1" / "predictions.csv").open()))
+    tested = [row for row in rows if row["split"] == "test"]
+    image = [min(photos.rglob("*.jpg"))]
+    before = predict("exp_1", image, unsure_below=0.01, out=workspace, on_event=ignore)
+    wrong = {row["sample_id"]: next(one["truth"] for one in rows if one["truth"] != row["predicted"]) for row in tested}
+    append_corrections(workspace / "corrections.csv", [Correction(photo, LABEL, label) for photo, label in wrong.items()])
+    after = predict("exp_1", image, unsure_below=0.01, out=workspace, on_event=ignore)
+    assert before.threshold is not None
+    assert after.threshold is not None
+    assert after.threshold.accuracy.value == 0
+    assert before.threshold.accuracy.value is not None
+    assert before.threshold.accuracy.value > 0
+    ignored = predict("exp_1", image, unsure_below=0.01, corrections="none", out=workspace, on_event=ignore)
+    assert ignored.threshold == before.threshold
