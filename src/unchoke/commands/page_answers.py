@@ -1,4 +1,4 @@
-"""What the page of `unchoke ui` asks other rooms for: findings of `curate`, predictions, photos that are alike, a model's answer.
+"""What the page of `unchoke ui` asks other rooms for: findings of `curate`, photos that are alike, a model's answer.
 
 In: a workspace. Out: the plain values of `local_page/page_sources.py`. Features are those that `fit` cached, and a model is
 opened when it is first asked; both stay open until a newer run is there.
@@ -30,8 +30,6 @@ from unchoke.photos.pixels.image import DecodeError
 from unchoke.runs.lookup import FoundRun, find_run, stored_runs
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from unchoke.commands.open_models import OpenModel
     from unchoke.commands.predict import RowShape
     from unchoke.curation.nearest import UnitRows
@@ -117,12 +115,6 @@ class PageAnswers:
                 again = f"unchoke curate{out_option(self._workspace.root)}"
                 raise DataError(f"{file} cannot be read as findings", why=str(error), try_=again) from error
         return self._read[1]
-
-    def predictions(self, run: str) -> pd.DataFrame | None:
-        from unchoke.commands.evaluate import load_predictions
-
-        file = self._workspace.run_folder(run) / "predictions.csv"
-        return load_predictions(file) if file.exists() else None
 
     def similar(self, sample_id: str) -> LikePhotos:
         """The photos most like one, by their cached features."""

@@ -6,13 +6,10 @@ Plain values, and the one contract that `commands/ui.py` keeps. The page asks; w
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from unchoke.photos.corrections import Correction
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,6 @@ class LikePhotos:
 
     photos: tuple[LikePhoto, ...] = ()
     why_not: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class PageSources(Protocol):
@@ -65,10 +61,6 @@ class PageSources(Protocol):
 
     def findings(self, decided: Collection[str]) -> list[ReviewItem]:
         """What `curate` found last, the most pressing first, with those marked that somebody decided about."""
-        ...
-
-    def predictions(self, run: str) -> pd.DataFrame | None:
-        """What a run said of the photos it was judged on; None where it judged none."""
         ...
 
     def similar(self, sample_id: str) -> LikePhotos:

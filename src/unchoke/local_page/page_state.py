@@ -121,11 +121,13 @@ class PageState:
             return self._catalogue[1]
 
     def _build(self, run: str) -> PhotoCatalogue | None:
+        from unchoke.training.scoring.predictions_file import load_predictions
+
         manifest = load_manifest(self.workspace.manifest_file)
         if manifest is None:
             return None
-        found = self.sources.findings(())
-        return PhotoCatalogue.build(manifest, self.sources.predictions(run) if run else None, found, run=run)
+        judged = load_predictions(self.workspace.run_folder(run) / "predictions.csv") if run else None
+        return PhotoCatalogue.build(manifest, judged, self.sources.findings(()), run=run)
 
     @cached_property
     def _environment(self) -> Environment:
