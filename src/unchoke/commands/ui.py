@@ -77,12 +77,12 @@ def ui(
 
     def ready(address: str) -> None:
         listener(Note(f"{address} opens {workspace.root}, once; Ctrl-C ends it"))
-        threading.Thread(target=_look_ahead, args=(state,), daemon=True).start()
         if on_ready is not None:
             on_ready(address)
         if browser:
             threading.Thread(target=_open_browser, args=(address, listener), daemon=True).start()
 
+    _look_ahead(state)
     serve(state, host=host, port=port, on_ready=ready)
     return UiResult(workspace.root, _num_lines(state) - before)
 
@@ -96,7 +96,7 @@ def _num_lines(state: Any) -> int:
 
 
 def _look_ahead(state: Any) -> None:
-    """Have the photos listed by the time they are asked for; what goes wrong is told when they are."""
+    """List the photos before the address is said, so that no page waits for it; what goes wrong is told on the page."""
     try:
         state.catalogue()
     except UnchokeError:

@@ -30,6 +30,7 @@ from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.lookup import stored_runs
 
 if TYPE_CHECKING:
+    import pandas as pd
     from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -121,13 +122,16 @@ class PageState:
             return self._catalogue[1]
 
     def _build(self, run: str) -> PhotoCatalogue | None:
-        from unchoke.training.scoring.predictions_file import load_predictions
-
         manifest = load_manifest(self.workspace.manifest_file)
         if manifest is None:
             return None
-        judged = load_predictions(self.workspace.run_folder(run) / "predictions.csv") if run else None
-        return PhotoCatalogue.build(manifest, judged, self.sources.findings(()), run=run)
+        return PhotoCatalogue.build(manifest, self._judged(run) if run else None, self.sources.findings(()), run=run)
+
+    def _judged(self, run: str) -> pd.DataFrame:
+        """What a run said of the photos it was judged on; reading it loads more than a workspace without runs needs."""
+        from unchoke.training.scoring.predictions_file import load_predictions
+
+        return load_predictions(self.workspace.run_folder(run) / "predictions.csv")
 
     @cached_property
     def _environment(self) -> Environment:
