@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from unchoke.commands.results import FitResult as FitResult
     from unchoke.commands.results import Rehearsal as Rehearsal
     from unchoke.commands.segment_train import SegmentResult as SegmentResult
+    from unchoke.commands.ui import UiResult as UiResult
     from unchoke.core.choices import Choice as Choice
     from unchoke.core.events import OnEvent
     from unchoke.core.findings import Finding as Finding
@@ -2375,6 +2376,37 @@ def demo(
     return show(what, out=out, on_event=on_event)
 
 
+def ui(
+    *,
+    out: str | Path | None = None,
+    port: int = 0,
+    host: str = "127.0.0.1",
+    browser: bool = True,
+    on_ready: Callable[[str], object] | None = None,
+    on_event: OnEvent | None = None,
+) -> UiResult:
+    """Serve the workspace as a local page until interrupted: runs as they train, photos, decisions about them.
+
+    Args:
+        out: Workspace folder (default unchoke-out); it may be empty, or in use.
+        port: Port to listen on; 0 for one that is free.
+        host: Address to listen on; another one than 127.0.0.1 lets other machines in.
+        browser: Whether the page is opened in the browser.
+        on_ready: Hears the address, which holds a token that is good once, as soon as requests are answered.
+        on_event: Hears what happens, as values of `unchoke.core.events`; without it, lines are shown.
+
+    Returns:
+        How many decisions were written meanwhile.
+
+    Example:
+        >>> unchoke.ui(out="work").num_decisions  # doctest: +SKIP
+        12
+    """
+    from unchoke.commands.ui import ui as serve
+
+    return serve(out=out, port=port, host=host, browser=browser, on_ready=on_ready, on_event=on_event)
+
+
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext unchoke`: gives a notebook the cell magic `%%choke`."""
     import_module("unchoke.cli.magic").register(shell)
@@ -2413,6 +2445,7 @@ _LAZY: dict[str, str] = {
     "TraceView": "unchoke.commands.profile_view",
     "TrainingProfile": "unchoke.commands.profile_train",
     "TuneResult": "unchoke.tuning.tune_result",
+    "UiResult": "unchoke.commands.ui",
 }
 """What functions return and raise: the name, and the module that holds it."""
 
@@ -2452,6 +2485,7 @@ __all__ = [
     "TraceView",
     "TrainingProfile",
     "TuneResult",
+    "UiResult",
     "UnchokeError",
     "UsageError",
     "best_run",
@@ -2488,6 +2522,7 @@ __all__ = [
     "tile",
     "train",
     "tune",
+    "ui",
     "watch_run",
 ]
 

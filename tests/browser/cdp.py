@@ -1,8 +1,8 @@
 """A page in a real headless Chromium, driven over the browser's debugging pipe: no package, no open port.
 
-`open_browser(command, profile)` starts it; `Browser.open(page)` loads a file. A page evaluates expressions, takes mouse and keys
-as a person's would arrive, and remembers what it asked the network for and what its console said. Messages are JSON ended by NUL,
-to the browser on descriptor 3 and from it on 4.
+`open_browser(command, profile)` starts it; `Browser.open(page)` loads a file, or an address of this machine. A page evaluates
+expressions, takes mouse and keys as a person's would arrive, and remembers what it asked the network for and what its console
+said. Messages are JSON ended by NUL, to the browser on descriptor 3 and from it on 4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost",
+         "--disable-component-update", "--disable-sync",
+         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
          "--remote-debugging-pipe"]  # fmt: skip
 PATIENCE_S = 60.0
 
@@ -60,8 +61,8 @@ class Browser:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, file: Path, *, view: str = "", width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """A new page that has loaded `file` and drawn it."""
+    def open(self, file: Path | str, *, view: str = "", width: int = 1200, height: int = 900, dark: bool = False) -> Page:
+        """A new page that has loaded `file`, or the address, and drawn it."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self.pages[session] = Page(self, session)
@@ -70,9 +71,7 @@ class Browser:
         page.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.send("Emulation.setEmulatedMedia", features=[scheme])
-        page.send("Page.navigate", url=file.as_uri() + (f"#{view}" if view else ""))
-        page.until("document.documentElement?.dataset.ready === 'yes'")
-        page.settle()
+        page.visit((file if isinstance(file, str) else file.as_uri()) + (f"#{view}" if view else ""))
         return page
 
 
@@ -96,6 +95,12 @@ class Page:
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.send(method, session=self._session, **parameters)
+
+    def visit(self, address: str) -> None:
+        """Go to an address, and wait until it is loaded and drawn."""
+        self.send("Page.navigate", url=address)
+        self.until("document.documentElement?.dataset.ready === 'yes'")
+        self.settle()
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""

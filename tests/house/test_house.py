@@ -15,7 +15,7 @@ SRC = ROOT / "src" / "unchoke"
 ROOMS = [
     {"cli"},
     {"commands"},
-    {"linting", "notebooks", "chokes", "tuning", "masks", "curation"},
+    {"linting", "notebooks", "chokes", "tuning", "masks", "curation", "local_page"},
     {"code"},
     {"training"},
     {"features"},

@@ -8,7 +8,20 @@ import sys
 
 import pytest
 
-HEAVY = ["torch", "torchvision", "timm", "torchmetrics", "openvino", "pandas", "pyarrow", "scipy", "sklearn", "ray"]
+HEAVY = [
+    "torch",
+    "torchvision",
+    "timm",
+    "torchmetrics",
+    "openvino",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "ray",
+    "starlette",
+    "uvicorn",
+]
 LOADED = f"import sys; loaded = [name for name in {HEAVY} if name in sys.modules]; assert not loaded, loaded"
 COMMAND = """
 import sys

@@ -235,6 +235,17 @@ for _group, _name, _short, _heading in _GROUPS:
     app.add_typer(_group, name=_name, short_help=_short, rich_help_panel=_heading)
 
 
+Port = Annotated[int, typer.Option("--port", help="Port to listen on (default one that is free).", show_default=False)]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on; another one lets other machines in.")]
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")]
+
+
+@app.command(short_help="The workspace as a page: runs, photos, review.", rich_help_panel=_RUNS)
+def ui(out: Out = None, port: Port = 0, host: Host = "127.0.0.1", browser: Browser = True, json: Json = False) -> None:
+    """The workspace as a local page: runs as they train, photos, decisions about them. Serves until Ctrl-C."""
+    show("ui", json, lambda console: unchoke.ui(out=out, port=port, host=host, browser=browser, on_event=console.on_event))
+
+
 class Demo(StrEnum):
     """What a demo is about."""
 

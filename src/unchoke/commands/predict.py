@@ -153,7 +153,7 @@ def predict(
     try:
         cluster = cluster_at(on)
         model = open_model(found, paths, opening)
-        shape = _RowShape.of(found, model, options, _Own(found, corrections, listener))
+        shape = RowShape.of(found, model, options, OwnPredictions(found, corrections, listener))
         chunks = cut_chunks(paths, model.chunk)
         answers = _here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
         by_place, failed = _gather(shape, answers, len(paths), listener)
@@ -174,7 +174,7 @@ def _table_file(to: Path | str, found: FoundRun, read: Sequence[Path | str | Non
 
 
 @dataclass(frozen=True)
-class _Own:
+class OwnPredictions:
     """What the run said of its own val and test photos, with truths that were corrected since."""
 
     found: FoundRun
@@ -203,7 +203,7 @@ class _Own:
 
 
 @dataclass(frozen=True)
-class _RowShape:
+class RowShape:
     """How a model's outputs become rows, and what the run's own photos say of it."""
 
     model: OpenModel
@@ -214,7 +214,7 @@ class _RowShape:
     positive: bool = False
 
     @classmethod
-    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions, own: _Own) -> _RowShape:
+    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions) -> RowShape:
         if model.kind == "classification":
             if options.unsure_below is None:
                 return cls(model, options)
@@ -230,7 +230,9 @@ class _RowShape:
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
 
 
-def _intervals(found: FoundRun, model: OpenModel, options: RowOptions, own: _Own) -> tuple[ValueIntervalRecord | None, str]:
+def _intervals(
+    found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions
+) -> tuple[ValueIntervalRecord | None, str]:
     """As the run's record has them; for another level, and for runs of before they were recorded, from its own predictions."""
     recorded = found.record.value_intervals
     known = recorded is not None and set(model.names) <= set(recorded.half_widths)
@@ -282,7 +284,7 @@ def _here(model: OpenModel, chunks: Sequence[PictureChunk]) -> Iterator[ChunkAns
 
 
 def _gather(
-    shape: _RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
+    shape: RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
 ) -> tuple[dict[int, dict[str, Any]], dict[str, str]]:
     """The rows by place, and the reasons of pictures that failed, in order; how far it is is told."""
     by_place: dict[int, dict[str, Any]] = {}

@@ -22,7 +22,7 @@ DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
 _GLANCE_S = 0.2
 """Longer than `is_owned` of another process holds the lock."""
-_OWN_FOLDERS = ("experiments", "features", "engines", "patches", "tiles", "pixels", "logs", "curation")
+_OWN_FOLDERS = ("experiments", "features", "engines", "patches", "tiles", "pixels", "logs", "curation", "thumbnails")
 _OWN_FILES = (
     "unchoke.toml",
     "manifest.csv",
@@ -100,6 +100,11 @@ class Workspace:
     def profiler_logs(self) -> Path:
         """Traces of torch.profiler, and pages made of them."""
         return self.logs / "profiler"
+
+    @property
+    def thumbnails(self) -> Path:
+        """Small pictures of photos, made when a page first shows them; they may be deleted."""
+        return self.root / "thumbnails"
 
     @property
     def lock_file(self) -> Path:

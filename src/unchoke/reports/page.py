@@ -39,6 +39,11 @@ def environment() -> Environment:
     return found
 
 
+def template_file(name: str) -> Path:
+    """Where a template, a style sheet or a script of ours lies."""
+    return _TEMPLATES / name
+
+
 @cache
 def page_parts(*, styles: tuple[str, ...], scripts: tuple[str, ...]) -> dict[str, Any]:
     """The style sheet, the script, and the policy that allows these two and nothing else."""

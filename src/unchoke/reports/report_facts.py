@@ -114,15 +114,15 @@ def findings(record: RunRecord) -> Model | None:
     """What `check` found, errors first; None when the record does not say, an empty list when all was sound."""
     if record.findings is None:
         return None
-    return {"count": count_findings(record.findings), "items": [_finding(finding) for finding in rank(record.findings)]}
+    return {"count": count_findings(record.findings), "items": [describe_finding(finding) for finding in rank(record.findings)]}
 
 
 def chokes(record: RunRecord) -> list[Model] | None:
     """What held the run back, the largest gain first."""
-    return [_finding(choke) for choke in record.chokes] or None
+    return [describe_finding(choke) for choke in record.chokes] or None
 
 
-def _finding(finding: Finding) -> Model:
+def describe_finding(finding: Finding) -> Model:
     kept = {key: getattr(finding, key) for key in ("code", "message", "fix", "command", "expected_gain")}
     kept["severity"] = finding.severity if finding.severity in ("error", "warning") else "note"
     return {**kept, "place": finding_place(finding), "evidence": format_value(finding.evidence)}

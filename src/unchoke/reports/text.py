@@ -295,10 +295,15 @@ def render_comparison(runs: Sequence[RecordedRun]) -> str:
     """Runs side by side: whether they were judged on the same photos, every metric and stage time, and differing settings."""
     if not runs:
         return "no runs to compare"
-    photos = _photo_rows(runs)
-    rows = photos + _metric_rows(runs) + _timing_rows(runs) + _differing_rows(runs)
+    rows, note = comparison_rows(runs)
     table = columns(rows, header=["", *(visible(run.called) for run in runs)], right=range(1, len(runs) + 1))
-    return f"{table}\n\n{_OTHER_PHOTOS}" if photos else table
+    return f"{table}\n\n{note}" if note else table
+
+
+def comparison_rows(runs: Sequence[RecordedRun]) -> tuple[list[list[str]], str]:
+    """The same as cells, what is compared first in each row; and a word where the runs were judged on other photos."""
+    photos = _photo_rows(runs)
+    return photos + _metric_rows(runs) + _timing_rows(runs) + _differing_rows(runs), _OTHER_PHOTOS if photos else ""
 
 
 def _photo_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:

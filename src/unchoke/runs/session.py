@@ -29,6 +29,7 @@ from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.system_limits import refuse_no_addresses
+from unchoke.runs.progress_log import ProgressLog
 
 if TYPE_CHECKING:
     from unchoke.machine.machine_facts import MachineFacts
@@ -182,8 +183,22 @@ def open_session(
         session = Session(workspace, settings, listener, memory, remembering, part=part)
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
-        with reached_cluster(session):
+        with reached_cluster(session), told_to_others(session):
             yield session
+
+
+@contextmanager
+def told_to_others(session: Session) -> Iterator[None]:
+    """How far the command is, for those who look on from another process; a rehearsal changes nothing and tells nobody."""
+    if not session.remembering:
+        yield
+        return
+    log = ProgressLog(session.workspace)
+    session.on_event = log.listening(session.on_event)
+    try:
+        yield
+    finally:
+        log.close()
 
 
 @contextmanager

@@ -1,0 +1,125 @@
+"""What runs left to look at: masks over scenes, what held training back, and views of profiles. All of it by id."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from unchoke.core import listing
+from unchoke.core.errors import DataError
+from unchoke.core.findings import Finding, rank
+from unchoke.core.input_file import read_plain
+from unchoke.core.record import RunRecord
+from unchoke.local_page.page_state import PageState, show, state_of
+from unchoke.local_page.stored_pages import serve_page
+from unchoke.reports import report_facts, sections
+from unchoke.reports.json import load_record
+from unchoke.reports.page import safe_thumbnail
+from unchoke.reports.trace import read_trace
+from unchoke.reports.trace.trace_html import render_trace_html
+
+LAYERS = ("prediction", "truth", "error")
+_TRACES = (".pt.trace.json", ".pt.trace.json.gz")
+_MOST_RUNS = 20
+
+
+def _records(state: PageState) -> list[RunRecord]:
+    """Records of the newest finished runs."""
+    files = [state.workspace.run_folder(run.name) / "record.json" for run in state.runs() if run.status == "done"][:_MOST_RUNS]
+    return [load_record(file) for file in files if file.is_file()]
+
+
+def scenes_page(request: Request) -> Response:
+    """Pieces of scenes with their masks over them, of runs that draw some."""
+    state = state_of(request)
+    shown = []
+    for record in _records(state):
+        if record.gallery:
+            pieces = [_piece(record, place) for place in range(len(record.gallery))]
+            shown.append({"run": record.run, "pieces": pieces, "legend": sections.legend(record)})
+    return show(request, "scenes.html.j2", title="Scenes", shown=shown, layers=LAYERS)
+
+
+def _piece(record: RunRecord, place: int) -> dict[str, Any]:
+    piece = record.gallery[place]
+    layers = [word for word in LAYERS if safe_thumbnail(getattr(piece, word))]
+    return {"place": place, "title": piece.title, "note": piece.note, "layers": layers}
+
+
+def scene_picture(request: Request) -> Response:
+    """One picture of a piece: the scene, or a layer over it."""
+    state = state_of(request)
+    run, place, word = (request.path_params[name] for name in ("run", "place", "layer"))
+    file = state.workspace.run_folder(state.run(run).name) / "record.json"
+    record = load_record(file) if file.is_file() else RunRecord()
+    data = None
+    if place < len(record.gallery) and word in ("image", *LAYERS):
+        data = safe_thumbnail(getattr(record.gallery[place], word))
+    if data is None:
+        return PlainTextResponse("404: there is no such picture\n", 404)
+    kind, _, coded = data.removeprefix("data:").partition(";base64,")
+    return Response(base64.b64decode(coded), media_type=kind, headers={"Cache-Control": "private, max-age=60"})
+
+
+@dataclass(frozen=True)
+class StoredProfile:
+    """A page or a trace below `logs/profiler`, or what was found in a script."""
+
+    id: str
+    name: str
+    file: Path
+    kind: str
+
+
+def _profiles(state: PageState) -> list[StoredProfile]:
+    folder = state.workspace.profiler_logs
+    if not folder.is_dir():
+        return []
+    found = []
+    for entry in listing.walk(folder):
+        endings = {".html": "page", "findings.json": "script", **dict.fromkeys(_TRACES, "trace")}
+        kind = next((kind for ending, kind in endings.items() if entry.relative.endswith(ending)), "")
+        if kind:
+            one = hashlib.sha256(entry.relative.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+            found.append(StoredProfile(one, entry.relative, Path(entry.path), kind))
+    return found
+
+
+def speed_page(request: Request) -> Response:
+    """What held runs back, profiles, and scripts that were profiled."""
+    state = state_of(request)
+    profiles = _profiles(state)
+    pages = {one.name.removesuffix(".html") for one in profiles if one.kind == "page"}
+    views = [one for one in profiles if one.kind == "page" or (one.kind == "trace" and one.name.split(".pt.")[0] not in pages)]
+    runs = [(record.run, report_facts.chokes(record)) for record in _records(state) if record.chokes]
+    scripts = [(one.name.removesuffix("/findings.json"), _found_in(one.file)) for one in profiles if one.kind == "script"]
+    return show(request, "speed.html.j2", title="Speed", runs=runs, views=views, scripts=scripts[::-1])
+
+
+def _found_in(file: Path) -> list[dict[str, Any]]:
+    """What `unchoke profile -- …` found in a script, the worst first."""
+    try:
+        plain = json.loads(read_plain(file))
+        return [report_facts.describe_finding(one) for one in rank([Finding(**row) for row in plain])]
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"{file.name} of {file.parent.name} cannot be read", why=str(error), try_="profile the script again"
+        ) from error
+
+
+def profile_page(request: Request) -> Response:
+    """The views of a profile: the page that was written, or one made now of its trace."""
+    state = state_of(request)
+    found = next((one for one in _profiles(state) if one.id == request.path_params["profile"]), None)
+    if found is None or found.kind == "script":
+        return PlainTextResponse("404: there is no such profile\n", 404)
+    if found.kind == "page":
+        return serve_page(read_plain(found.file).decode("utf-8", "replace"), of=found.name)
+    return serve_page(render_trace_html(read_trace(found.file), None), of=found.name)

@@ -1,0 +1,104 @@
+"""`unchoke ui` in a process of its own, really killed: what was decided is there, and the queue goes on where it was."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from pages import ServedPage, save_findings, serve
+from unchoke.curation.data_finding import DataFinding
+from unchoke.local_page.catalogue import photo_id
+from unchoke.photos.corrections import load_corrections
+
+PHOTOS = [f"apple/apple {number:02d}.jpg" for number in range(14)]
+
+
+class Visitor:
+    """A browser that came in by the printed address."""
+
+    def __init__(self, page: ServedPage) -> None:
+        self._place = urlsplit(page.base)
+        connection = http.client.HTTPConnection(self._place.netloc, timeout=30)
+        connection.request("GET", page.address.removeprefix(page.base))
+        cookie = SimpleCookie(connection.getresponse().headers["set-cookie"])
+        self._headers = {"Cookie": "; ".join(f"{one.key}={one.value}" for one in cookie.values()), "Origin": page.base}
+
+    def ask(self, method: str, path: str, told: dict[str, str] | None = None) -> str:
+        connection = http.client.HTTPConnection(self._place.netloc, timeout=30)
+        connection.request(method, path, body=None if told is None else json.dumps(told), headers=self._headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        return text
+
+
+@pytest.fixture
+def reviewed(workspace: Path) -> Path:
+    save_findings(
+        workspace, [DataFinding("outlier", f"look at number {n}", (photo,), 1 - n / 100) for n, photo in enumerate(PHOTOS)]
+    )
+    return workspace
+
+
+def press(visitor: Visitor, page: str, act: str) -> str:
+    finding, photo = (page.split(f'data-{name}="')[1].split('"')[0] for name in ("finding", "photo"))
+    return visitor.ask("POST", "/decide", {"act": act, "finding": finding, "photo": photo})
+
+
+def dropped(root: Path) -> set[str]:
+    return set(load_corrections(root / "corrections.csv").dropped)
+
+
+def test_a_kill_between_two_keys_loses_nothing_and_the_next_finding_is_the_next(reviewed: Path) -> None:
+    page = ""
+    for number in range(3):
+        with serve(reviewed) as served:
+            visitor = Visitor(served)
+            page = visitor.ask("GET", "/review")
+            assert f"look at number {number}" in page
+            press(visitor, page, "drop")
+            served.kill()
+        assert dropped(reviewed) == set(PHOTOS[: number + 1])
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.15, 0.4])
+def test_a_kill_at_any_moment_keeps_what_was_answered_and_leaves_a_whole_file(reviewed: Path, delay_s: float) -> None:
+    answered: list[str] = []
+    with serve(reviewed) as served:
+        visitor = Visitor(served)
+        visitor.ask("GET", "/review")
+
+        def decide() -> None:
+            for photo in PHOTOS:
+                try:
+                    visitor.ask("POST", "/decide", {"act": "drop", "finding": "", "photo": photo_id(photo)})
+                except (OSError, http.client.HTTPException):
+                    return
+                answered.append(photo)
+
+        thread = threading.Thread(target=decide)
+        thread.start()
+        time.sleep(delay_s)
+        served.kill()
+        thread.join(timeout=30)
+    found = dropped(reviewed) if (reviewed / "corrections.csv").exists() else set()
+    assert set(answered) <= found
+    assert len(found - set(answered)) <= 1  # one may be on the disk whose answer did not arrive
+
+
+def test_a_server_that_is_told_to_stop_ends_while_a_page_follows_a_run(reviewed: Path) -> None:
+    with serve(reviewed) as served:
+        visitor = Visitor(served)
+        place = urlsplit(served.base)
+        connection = http.client.HTTPConnection(place.netloc, timeout=30)
+        connection.request("GET", "/live", headers=visitor._headers)
+        connection.getresponse().read(1)
+        served.process.terminate()
+        assert served.process.wait(timeout=20) in (0, -15)
