@@ -25,9 +25,9 @@ from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
+from unchoke.code.facts.epochs import large_network, network_named, trains_on_small_set
 from unchoke.code.facts.freezing import freezes
-from unchoke.code.facts.magnitude import large_network, network_named, trains_on_small_set
-from unchoke.code.facts.unseen import hides_code
+from unchoke.code.facts.origins import hides_code
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
