@@ -88,10 +88,9 @@ def _sets_up_card(program: Program) -> bool:
 def _is_frozen(program: Program, made: ast.Call) -> bool:
     """Frozen, or all but a part of it left out of the optimizer: features, which have other advice."""
     names = set(program.targets(made))
-    given = [name for item in program.facts.optimizers for name in item.names if name.split(".")[0] in names]
-    if given and not names & set(given):
-        return True
-    return any(item.thawed is None and item.name.split(".")[0] in names for item in freezes(program))
+    given = {name for item in program.facts.optimizers for name in item.names if name.split(".")[0] in names}
+    frozen = any(item.thawed is None and item.name.split(".")[0] in names for item in freezes(program))
+    return frozen or (bool(given) and not names & given)
 
 
 def _kind(program: Program, made: ast.Call) -> Kind:
