@@ -158,13 +158,13 @@ def _lint(asked: LintOptions, console: Console) -> Result:
 
 def _rendered(asked: LintOptions, linted: LintSession) -> str:
     """The report in the form asked for."""
-    from unchoke.linting import github, lint_text, sarif
+    from unchoke.linting import exchange, lint_text
     from unchoke.reports import json
 
     if asked.form == ReportForm.sarif:
-        return sarif.render_sarif(linted.result, linted.rules)
+        return exchange.render_sarif(linted.result, linted.rules)
     if asked.form == ReportForm.github:
-        return github.render_github(linted.result)
+        return exchange.render_github(linted.result)
     if asked.form == ReportForm.json:
         record = {"schema": json.SCHEMA, "command": "lint", "ok": linted.exit_code == 0, "result": linted.to_dict()}
         return json.dump_line(record)

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
-from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding, written
-from unchoke.code.node_index import is_none
+from unchoke.code.node_index import Answers, is_none
 from unchoke.code.source import SourceFile
 from unchoke.code.tracing import RUNNING, CallGraph, Choices
 

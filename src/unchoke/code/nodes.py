@@ -13,11 +13,10 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, overload
 
-from unchoke.code.answers import remembered
 from unchoke.code.bindings import Bindings, written
 from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
-from unchoke.code.node_index import FunctionNode, Index, LoopNode
+from unchoke.code.node_index import FunctionNode, Index, LoopNode, remembered
 from unchoke.code.source import Cell, CodePlace, Prose, SourceFile, borrowed_around, prose_of
 from unchoke.code.unread import UnreadCode, find_unread
 

@@ -14,11 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from unchoke.code.constant_values import Values
-from unchoke.code.facts import conditions, networks
-from unchoke.code.facts import evaluation as evaluation_facts
-from unchoke.code.facts import loaders as loaders_facts
-from unchoke.code.facts import loops as loops_facts
-from unchoke.code.facts import per_sample as per_sample_facts
+from unchoke.code.facts import conditions, evaluation, loaders, loops, networks, per_sample
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import Loop
@@ -33,17 +29,17 @@ class Program(Values):
     The functions below `facts/` that are named here are methods of it, and what they answer is said there.
     """
 
-    datasets = cached_property(per_sample_facts.dataset_classes)
-    fits = cached_property(loops_facts.fits)
-    evaluations = cached_property(evaluation_facts.evaluations)
+    datasets = cached_property(per_sample.dataset_classes)
+    fits = cached_property(loops.fits)
+    evaluations = cached_property(evaluation.evaluations)
     optimizers = cached_property(networks.optimizers)
     forwards = cached_property(networks.forwards)
-    decodes = loaders_facts.decodes
-    decode_calls = loaders_facts.decode_calls
-    draws_at_random = per_sample_facts.draws_at_random
+    decodes = loaders.decodes
+    decode_calls = loaders.decode_calls
+    draws_at_random = per_sample.draws_at_random
     is_conditional = conditions.is_conditional
     is_lazy = conditions.is_lazy
-    no_grad = evaluation_facts.is_off_at
+    no_grad = evaluation.is_off_at
     is_forward = networks.is_forward
     is_network = networks.is_network
 
@@ -57,11 +53,11 @@ class Program(Values):
     @cached_property
     def per_sample(self) -> list[SampleFunction]:
         """The functions that run once for each sample."""
-        return per_sample_facts.per_sample_functions(self, self.datasets)
+        return per_sample.per_sample_functions(self, self.datasets)
 
     @cached_property
     def _reached(self) -> dict[AnyFunction, SampleFunction]:
-        return per_sample_facts.reached_functions(self, self.per_sample)
+        return per_sample.reached_functions(self, self.per_sample)
 
     def in_per_sample(self, node: ast.AST) -> SampleFunction | None:
         """The record of the per-sample code that `node` is in, directly or through calls."""
@@ -79,21 +75,21 @@ class Program(Values):
     @cached_property
     def loaders(self) -> list[BatchSource]:
         """Where batches come from."""
-        return loaders_facts.loaders(self, self.training_loops, lambda node: bool(self._evaluations_at(node)))
+        return loaders.loaders(self, self.training_loops, lambda node: bool(self._evaluations_at(node)))
 
     @cached_property
     def augments(self) -> bool:
         """Is there random augmentation anywhere in the file?"""
-        if any(per_sample_facts.is_random_transform(self, call) for call in self.nodes(ast.Call)):
+        if any(per_sample.is_random_transform(self, call) for call in self.nodes(ast.Call)):
             return True
-        return any(per_sample_facts.draws_at_random(self, record.function) for record in self.per_sample)
+        return any(per_sample.draws_at_random(self, record.function) for record in self.per_sample)
 
     # Training
 
     @cached_property
     def training_loops(self) -> list[Loop]:
         """Loops over batches that train."""
-        found = loops_facts.training_loops(self)
+        found = loops.training_loops(self)
         fit = next((item for item in self.fits if item.kind == "lightning"), None)
         return [replace(loop, num_epochs=fit.num_epochs) if fit and loop.kind == "lightning" else loop for loop in found]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
-from unchoke.code.answers import remembered
 from unchoke.code.bindings import NO_VALUE, Binding, written
-from unchoke.code.node_index import FunctionNode, arguments, default_of, flat, parameters
+from unchoke.code.node_index import FunctionNode, arguments, default_of, flat, parameters, remembered
 from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
 
@@ -254,12 +254,6 @@ class CallGraph(Nodes):
             found += handed or [self.given_value(item) if item.how == "given" else None]
         return found
 
-    def _joined(self, found: Iterable[Choices]) -> Choices:
-        joined = Choices()
-        for item in found:
-            joined |= item
-        return joined
-
     def handed(self, name: str, at: ast.AST) -> list[ast.expr]:
         """What a parameter is given by the calls in this file, and its default where one leaves it out or none is here."""
         function = self.enclosing_function(at)
@@ -280,12 +274,13 @@ class CallGraph(Nodes):
         at = at if at is not None else holder
         name = written(holder)
         changed = self._changes(name, key, at, depth) if name else []
-        if any(self._is_certain(node, at) for node, _ in changed):
-            last = max(place for place, (node, _) in enumerate(changed) if self._is_certain(node, at))
-            return self._joined(found for _, found in changed[last:])
+        later = [found for _, found in changed]
+        for place in reversed(range(len(changed))):
+            if self._is_certain(changed[place][0], at):
+                return reduce(or_, later[place:])
         made = self.choices(holder)
-        whole = self._joined(self._entry_of(node, key, depth + 1) for node in made.nodes)
-        return self._joined([whole, *(found for _, found in changed), *([_UNKNOWN] if made.unknown else [])])
+        whole = [self._entry_of(node, key, depth + 1) for node in made.nodes]
+        return reduce(or_, [*whole, *later], _UNKNOWN if made.unknown else Choices())
 
     def _entry_of(self, made: ast.expr, key: str, depth: int) -> Choices:
         pairs = self._pairs(made) if depth <= _DEEPEST else None
@@ -506,10 +501,7 @@ class CallGraph(Nodes):
         if position is not None and len(before) > position and not any(isinstance(given, ast.Starred) for given in before):
             return Choices((before[position],))
         found = [self.entry(keyword.value, name, call) for keyword in call.keywords if keyword.arg is None]
-        if not found:
-            return _ABSENT
-        sure = next((item for item in found if not item.absent), None)
-        return sure if sure is not None else self._joined(found)
+        return next((item for item in found if not item.absent), None) or reduce(or_, found, _ABSENT)
 
     def keyword(self, call: ast.Call, name: str) -> ast.keyword | None:
         return next((keyword for keyword in call.keywords if keyword.arg == name), None)
@@ -552,16 +544,8 @@ class CallGraph(Nodes):
 
     def set_from_outside(self, attribute: str) -> list[ast.expr]:
         """What `data.transform = …` gives to an attribute of this name, on anything but `self`."""
-        return self._set_on.get(attribute, [])
-
-    @cached_property
-    def _set_on(self) -> dict[str, list[ast.expr]]:
-        found: dict[str, list[ast.expr]] = {}
-        for node in self.nodes(ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Attribute) and self.written(target.value) != "self":
-                    found.setdefault(target.attr, []).append(node.value)
-        return found
+        places = (node for node in self.attributes(attribute) if self.written(node.value) != "self")
+        return [above.value for node in places if isinstance(above := self.parent(node), ast.Assign) and node in above.targets]
 
     def reaching(self, node: ast.AST) -> list[Binding]:
         """The bindings of a variable that can be in force where it is read, branches joined."""

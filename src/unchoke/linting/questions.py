@@ -11,14 +11,13 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from unchoke.code.answers import remembered
 from unchoke.code.facts.flow import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped
 from unchoke.code.facts.origins import comprehensions_round, runs_for_each_sample, sources
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, TABLE_PARSERS, words
-from unchoke.code.node_index import arguments
+from unchoke.code.node_index import arguments, remembered
 from unchoke.code.program import Program
 
 Round = ast.For | ast.AsyncFor | ast.comprehension

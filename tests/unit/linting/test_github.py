@@ -10,7 +10,7 @@ from tests.linted import BAD, CODE, FIXABLE, folder_of_three
 
 from unchoke.code.source import parse_source
 from unchoke.core.findings import Finding
-from unchoke.linting.github import render_github
+from unchoke.linting.exchange import render_github
 from unchoke.linting.lint_engine import LintFinding, LintResult, lint_source
 from unchoke.linting.lint_session import run_lint
 

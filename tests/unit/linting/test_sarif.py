@@ -10,10 +10,10 @@ import pytest
 from tests.linted import BAD, CODE, FIXABLE, folder_of_three
 
 from unchoke.code.source import parse_source
+from unchoke.linting.exchange import render_sarif, sarif_log
 from unchoke.linting.lint_engine import LintResult, lint_source
 from unchoke.linting.lint_session import run_lint
 from unchoke.linting.rules import all_rules
-from unchoke.linting.sarif import render_sarif, sarif_log
 
 TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
 FROM_1 = {"type": "integer", "minimum": 1}

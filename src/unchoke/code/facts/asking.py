@@ -10,9 +10,8 @@ import ast
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding
-from unchoke.code.node_index import FunctionNode, names_in
+from unchoke.code.node_index import Answers, FunctionNode, names_in
 from unchoke.code.program import Program
 
 A = TypeVar("A")

@@ -23,9 +23,7 @@ _COUNTERS = (
 def is_conditional(program: Values, node: ast.AST) -> bool:
     """Is it under a condition on the round's number or the clock, a switch for debugging, or in a branch that leaves the loop?"""
     return (
-        any(_is_now_and_then(test) for test in _tests_round(program, node))
-        or _after_skip(program, node)
-        or _leaves(program, node)
+        any(_is_now_and_then(test) for test in _tests_round(program, node)) or _after_skip(program, node) or leaves(program, node)
     )
 
 
@@ -110,7 +108,7 @@ def _after_skip(program: Values, node: ast.AST) -> bool:
     return False
 
 
-def _leaves(program: Values, node: ast.AST) -> bool:
+def leaves(program: Values, node: ast.AST) -> bool:
     """`if trouble: … raise`, `if done: … break`, `except`: at most once, or when something went wrong."""
     for above in program.ancestors(node):
         if isinstance(above, _BLOCKS):

@@ -10,8 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.answers import remembered
-from unchoke.code.node_index import FunctionNode, default_of, parameters, targets_of
+from unchoke.code.node_index import FunctionNode, default_of, parameters, remembered, targets_of
 from unchoke.code.program import Program
 
 CUDA, MPS, CPU = "cuda", "mps", "cpu"
@@ -250,11 +249,7 @@ def _is_asked_first(program: Program, node: ast.AST) -> bool:
 
 def torch_name(program: Program, at: ast.AST) -> str:
     """What the module torch is called at this place, empty if it was not imported before it as a whole."""
-    for node in program.nodes(ast.Import):
-        for alias in node.names:
-            if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
-                name = (alias.asname or "torch") if alias.name == "torch" else "torch"
-                top_level = isinstance(program.parent(node), ast.Module) and program.is_before(node, at)
-                if top_level and not program.given(name):
-                    return name
-    return ""
+    nodes = [node for node in program.nodes(ast.Import) if isinstance(program.parent(node), ast.Module)]
+    before = [alias for node in nodes if program.is_before(node, at) for alias in node.names]
+    whole = (alias for alias in before if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None))
+    return next((name for alias in whole if not program.given(name := alias.asname or "torch")), "")

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from unchoke.code.answers import remembered
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.loops import step_kind, unwrapped
 from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, remembered
 
-_SWITCHES = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"})
 _KNOWN_MARKS = ("torch.", "tf.", "functools.", "abc.", "typing.", "contextlib.", "numba.", "jax.", "click.", "hydra.", "pytest.")
 _PLAIN_MARKS = frozenset({"staticmethod", "classmethod", "property", "setter", "cached_property", "override", "jit", "njit"})
 _HOOKS = frozenset(
@@ -149,12 +147,10 @@ def _may_switch(program: Values, mark: ast.expr) -> bool:
 
 def _is_switch(program: Values, node: ast.expr) -> bool:
     name = program.name(node)
-    if name in _SWITCHES:
-        return not (isinstance(node, ast.Call) and program.value(program.argument(node, "mode", 0)) is False)
-    if name.endswith("set_grad_enabled") and isinstance(node, ast.Call):
-        given = program.argument(node, "mode", 0)
-        return program.value(given) is not True  # `phase == "train"` switches them off when it evaluates
-    return name.rpartition(".")[2] in ("no_grad", "inference_mode") and isinstance(node, ast.Call | ast.Name | ast.Attribute)
+    given = program.value(program.argument(node, "mode", 0)) if isinstance(node, ast.Call) else None
+    if name.endswith("set_grad_enabled"):
+        return isinstance(node, ast.Call) and given is not True  # `phase == "train"` switches them off when it evaluates
+    return name.rpartition(".")[2] in ("no_grad", "inference_mode") and given is not False
 
 
 def _switched_before(program: Values, node: ast.AST) -> bool:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.asking import Question
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS
-from unchoke.code.node_index import FunctionNode, arguments, parameters
+from unchoke.code.node_index import FunctionNode, arguments, parameters, remembered
 from unchoke.code.program import Program
 
 Mark = tuple[str, ast.AST]

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.networks import FrozenModule, switched
 from unchoke.code.facts.origins import sources
-from unchoke.code.node_index import arguments
+from unchoke.code.node_index import arguments, remembered
 from unchoke.code.program import Program
 
 _HEAD = re.compile(

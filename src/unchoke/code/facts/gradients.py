@@ -10,11 +10,10 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.asking import Question
-from unchoke.code.node_index import arguments
+from unchoke.code.node_index import arguments, remembered
 from unchoke.code.program import Program
 
 _DETACHING = frozenset(

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unchoke.code.answers import remembered
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.evaluation import is_off_at
-from unchoke.code.node_index import names_in, parameters
+from unchoke.code.node_index import names_in, parameters, remembered
 
 _NETWORK_WORD = re.compile(
     r"(?:^|_)(?:model|net|network|encoder|enc|backbone|base|unet|resnet\w*|vit|cnn|classifier|head|decoder|generator|discriminator|"

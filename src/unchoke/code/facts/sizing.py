@@ -10,11 +10,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from unchoke.code.answers import remembered
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_random
-from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, functions_run_by
-from unchoke.code.node_index import arguments
+from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, reached_functions
+from unchoke.code.node_index import arguments, remembered
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
@@ -63,21 +62,13 @@ def sizing(program: Program, record: SampleFunction) -> Sizing:
 
 def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]:
     """The function, what it reaches, and the functions that later `.map` calls of the same pipeline run."""
-    found: dict[AnyFunction, None] = {}
-    left: list[AnyFunction] = [record.function]
-    while left:
-        function = left.pop(0)
-        if function not in found:
-            found[function] = None
-            left.extend(functions_run_by(program, function))
-    if record.kind == "map":
-        for call in program.calls_to("map"):
-            earlier = program.made_of(program.receiver(call))
-            if any(program.callable_of(item.args[0]) is record.function for item in earlier if item.args):
-                later = program.callable_of(call.args[0]) if call.args else None
-                if later is not None:
-                    found[later] = None
-    return list(found)
+    found = list(reached_functions(program, [record]))
+    for call in program.calls_to("map") if record.kind == "map" else ():
+        earlier = program.made_of(program.receiver(call))
+        if any(program.callable_of(item.args[0]) is record.function for item in earlier if item.args):
+            later = program.callable_of(call.args[0]) if call.args else None
+            found += [later] if later is not None and later not in found else []
+    return found
 
 
 def size_of(program: Program, call: ast.Call) -> int | None:

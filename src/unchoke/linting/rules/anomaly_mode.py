@@ -106,10 +106,8 @@ def _trains(program: Program, call: ast.Call) -> bool:
     if program.facts.in_training(call) is not None:
         return not program.facts.is_conditional(block)
     functions = {block, *program.reach(block)}
-    loops = [loop.node for loop in program.facts.training_loops]
-    if any(loop in functions or program.enclosing_function(loop) in functions for loop in loops):
-        return True
-    return any(program.index.holds(block, node) for node in (*loops, *(fit.call for fit in program.facts.fits)))
+    marks = [*(loop.node for loop in program.facts.training_loops), *(fit.call for fit in program.facts.fits)]
+    return any(program.index.holds(function, mark) for function in functions for mark in marks)
 
 
 def _is_sure(program: Program, node: ast.AST) -> bool:

@@ -16,14 +16,15 @@ that fewer bytes win (measure it). `np.savez` does not compress, but cannot be m
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from unchoke.code.facts.epochs import few
 from unchoke.code.facts.flow import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loops import count_of, is_over_settings
-from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample, sources
 from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -65,17 +66,9 @@ def _read(program: Program, call: ast.Call) -> Iterator[Hit]:
 
 def _is_archive(program: Program, call: ast.Call, keys: list[str]) -> bool:
     """Its name ends in `.npz`, or the result is asked for arrays by name and nothing says `.npy`."""
-    path = program.argument(call, "file", 0)
-    if path is None:
-        return False
-    stated = _endings(program, [path]) or _endings(program, program.made_of(path))
+    parts = (part for item in arguments(call)[:1] for part in sources(program, item) if isinstance(part, ast.Constant))
+    stated = {str(part.value).lower()[-4:] for part in parts} & {".npz", ".npy"}
     return stated == {".npz"} or (bool(keys) and stated != {".npy"})
-
-
-def _endings(program: Program, nodes: Iterable[ast.AST]) -> set[str]:
-    """`.npz` or `.npy` in the text of expressions."""
-    texts = [part.value for node in nodes for part in program.within(node, ast.Constant) if isinstance(part.value, str)]
-    return {text.lower()[-4:] for text in texts} & {".npz", ".npy"}
 
 
 def _keys(program: Program, call: ast.Call) -> Iterator[str]:

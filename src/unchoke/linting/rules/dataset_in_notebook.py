@@ -23,7 +23,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.magnitude import is_hosted_notebook
+from unchoke.code.facts.epochs import is_hosted_notebook
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders

@@ -20,8 +20,8 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
+from unchoke.code.facts.epochs import trains_on_small_set
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.node_index import arguments, names_in

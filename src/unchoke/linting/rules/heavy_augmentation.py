@@ -194,17 +194,7 @@ def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
     if isinstance(parent, ast.Attribute) and parent.attr in ("to", CUDA):
         return True
     names = {name.removeprefix("self.") for name in program.targets(pipeline)}
-    called = program.calls_to(*{name.rpartition(".")[2] for name in names})
-    calls = [call for call in called if program.written(call.func).removeprefix("self.") in names]
-    sampled = any(program.facts.in_per_sample(call) is not None for call in calls)
-    return bool(calls) and not sampled and not _is_handed_over(program, names)
-
-
-def _is_handed_over(program: Program, names: set[str]) -> bool:
-    """Is it an argument, or given a further name?"""
-    for node in program.nodes(ast.Name, ast.Attribute):
-        if isinstance(node.ctx, ast.Load) and program.written(node).removeprefix("self.") in names:
-            parent = program.parent(node)
-            if not (isinstance(parent, ast.Call) and parent.func is node) and not isinstance(parent, ast.Attribute):
-                return True
-    return False
+    uses = [node for node in program.nodes(ast.Name, ast.Attribute) if program.written(node).removeprefix("self.") in names]
+    read = [node for node in uses if isinstance(node.ctx, ast.Load)]
+    called = all(isinstance(call := program.parent(node), ast.Call) and call.func is node for node in read)  # not handed on
+    return bool(read) and called and all(program.facts.in_per_sample(node) is None for node in read)

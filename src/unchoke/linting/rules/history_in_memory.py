@@ -115,13 +115,12 @@ def _addition(program: Program, run: EpochRun, node: ast.AST) -> tuple[ast.expr 
         return None, None
     target, value = node.targets[0], node.value
     if isinstance(target, ast.Subscript):
-        counted = names_in(run.node.target) if isinstance(run.node, ast.For) else set()
-        return (target, value) if counted & names_in(target.slice) else (None, None)
-    joins = isinstance(value, ast.BinOp) and isinstance(value.right, ast.List)
-    if joins or program.name(value) in ("numpy.append", "pandas.concat"):
+        grows = isinstance(run.node, ast.For) and not names_in(run.node.target).isdisjoint(names_in(target.slice))
+    else:
+        joins = isinstance(value, ast.BinOp) and isinstance(value.right, ast.List)
         names = {program.written(part) for part in program.within(value, ast.Name, ast.Attribute)}
-        return (target, value) if program.written(target) in names else (None, None)
-    return None, None
+        grows = (joins or program.name(value) in ("numpy.append", "pandas.concat")) and program.written(target) in names
+    return (target, value) if grows else (None, None)
 
 
 def _base(node: ast.expr | None) -> ast.expr | None:

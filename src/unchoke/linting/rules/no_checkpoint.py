@@ -30,14 +30,15 @@ from unchoke.code.facts.epochs import (
     callbacks_of,
     epoch_runs,
     is_long,
+    large_network,
     nodes_of,
     one_does,
     trains_on_kept_features,
+    trains_on_small_set,
 )
 from unchoke.code.facts.loops import Fit, is_range, most, unwrapped
-from unchoke.code.facts.magnitude import large_network, trains_on_small_set
+from unchoke.code.facts.origins import may_save
 from unchoke.code.facts.saving import is_weights_save
-from unchoke.code.facts.unseen import may_save
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind

@@ -29,9 +29,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unchoke.code.facts.devices import torch_name
+from unchoke.code.facts.epochs import trains_on_small_set
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.origins import root, sources
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
@@ -179,12 +179,8 @@ def _is_forward(program: Program, call: ast.Call) -> bool:
 def _is_engine(program: Program, call: ast.Call) -> bool:
     """A compiled network of another runtime, by its annotation, its make or its names: it has no graph."""
     function, name = program.enclosing_function(call), program.written(call.func)
-    given = function.args if function is not None else None
-    notes = (
-        [item.annotation for item in (*given.posonlyargs, *given.args, *given.kwonlyargs) if item.arg == name] if given else []
-    )
-    texts = [program.text(note) for note in notes if note is not None]
-    return any(_ENGINES.search(text) for text in (name, program.made_by(call.func), *texts))
+    given = [program.text(item) for item in program.within(function or call, ast.arg) if item.arg == name]
+    return any(_ENGINES.search(text) for text in (name, program.made_by(call.func), *given))
 
 
 def _needs_gradients(program: Program, found: EvaluationCode) -> bool:

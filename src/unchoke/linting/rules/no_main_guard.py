@@ -26,7 +26,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
-from unchoke.code.node_index import names_in, parameters, targets_of
+from unchoke.code.node_index import names_in, targets_of
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
@@ -42,7 +42,6 @@ _POOLS = frozenset(
     {"multiprocessing.Pool", "multiprocessing.pool.Pool", "concurrent.futures.ProcessPoolExecutor",
      "concurrent.futures.process.ProcessPoolExecutor"}
 )  # fmt: skip
-_OF_LOADERS = frozenset({"dataset", "batch_size", "sampler", "batch_sampler", "num_workers", "collate_fn"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -86,33 +85,24 @@ def _goes_at_import(program: Program, made: ast.Call) -> bool:
     loaders = [call for call in inner if program.method(call) == "DataLoader"]
     if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in loaders):
         return True
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or _is_in_call(program, made):
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return True
     uses = [use for name in names_in(*targets_of(statement)) for use in program.names(name)]
     return not uses or any(_goes_through(program, use) for use in uses)
 
 
-def _is_in_call(program: Program, node: ast.AST) -> bool:
-    return any(isinstance(above, ast.Call) for above in program.ancestors(node))
-
-
 def _goes_through(program: Program, use: ast.Name) -> bool:
-    """Is the loader of this name taken at import, itself or by a function that is called there? Its length starts nothing."""
-    parent, function = program.parent(use), program.enclosing_function(use)
-    if not isinstance(use.ctx, ast.Load) or (isinstance(parent, ast.Attribute) and parent.attr in _OF_LOADERS):
+    """Is the loader of this name taken at import, itself or by a function called there? Its length and settings start nothing."""
+    parent = program.parent(use)
+    if not isinstance(use.ctx, ast.Load) or isinstance(parent, ast.Attribute) or program.name(parent) == "len":
         return False
-    if isinstance(parent, ast.Call) and program.name(parent) == "len":
-        return False
-    if function is None:
-        return not program.in_main_guard(use)
-    local = use.id in parameters(function) or any(given.scope is function for given in program.given(use.id))
-    return not local and _run_from(program, use) is not None
+    return runs_at_import(program, use) or _run_from(program, use) is not None
 
 
 def _is_only_returned(program: Program, made: ast.Call) -> bool:
     """Does the function that makes the loader only hand it back?"""
     function, statement = program.enclosing_function(made), program.statement(made)
-    if function is None or _is_pool(program, made) or _is_in_call(program, made):
+    if function is None or _is_pool(program, made) or any(isinstance(above, ast.Call) for above in program.ancestors(made)):
         return False
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return isinstance(statement, ast.Return)

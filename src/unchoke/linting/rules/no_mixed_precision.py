@@ -25,9 +25,9 @@ from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
+from unchoke.code.facts.epochs import large_network, network_named, trains_on_small_set
 from unchoke.code.facts.freezing import freezes
-from unchoke.code.facts.magnitude import large_network, network_named, trains_on_small_set
-from unchoke.code.facts.unseen import hides_code
+from unchoke.code.facts.origins import hides_code
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
@@ -88,10 +88,9 @@ def _sets_up_card(program: Program) -> bool:
 def _is_frozen(program: Program, made: ast.Call) -> bool:
     """Frozen, or all but a part of it left out of the optimizer: features, which have other advice."""
     names = set(program.targets(made))
-    given = [name for item in program.facts.optimizers for name in item.names if name.split(".")[0] in names]
-    if given and not names & set(given):
-        return True
-    return any(item.thawed is None and item.name.split(".")[0] in names for item in freezes(program))
+    given = {name for item in program.facts.optimizers for name in item.names if name.split(".")[0] in names}
+    frozen = any(item.thawed is None and item.name.split(".")[0] in names for item in freezes(program))
+    return frozen or (bool(given) and not names & given)
 
 
 def _kind(program: Program, made: ast.Call) -> Kind:

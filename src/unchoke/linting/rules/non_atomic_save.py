@@ -22,12 +22,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unchoke.code.facts.conditions import leaves
 from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.saving import written_path
 from unchoke.code.node_index import FunctionNode, LoopNode, default_of, is_none, parameters
 from unchoke.code.program import Program
-from unchoke.linting.questions import inherits
+from unchoke.linting.questions import inherits, tests_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -55,9 +56,8 @@ _DEEPEST = 6
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Code that runs again and again while training: of a loop (none for a callback), with functions; names that change."""
+    """Code that runs again and again while training, of a loop or a callback, with functions; names that change."""
 
-    loop: LoopNode | None
     blocks: tuple[ast.AST, ...]
     changing: set[str]
 
@@ -84,59 +84,39 @@ def _regions(program: Program) -> Iterator[Region]:
     for loop in dict.fromkeys(loops):
         if isinstance(loop, LoopNode):
             reached = {function for block in loop.body for function in program.reach(block)}
-            yield Region(loop, (*loop.body, *program.in_order(reached)), loop_names(loop))
+            yield Region((*loop.body, *program.in_order(reached)), loop_names(loop))
     for owner in program.nodes(ast.ClassDef):
         if inherits(program, owner, "Callback"):
             functions = [item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name not in _ONCE]
             hooks = [item for item in functions if item.name.startswith(("on_", "after_epoch"))]
             reached = {function for hook in hooks for function in program.reach(hook)} - set(hooks)
             given = {name for function in (*hooks, *reached) for name in parameters(function)} - {"self"}
-            yield Region(None, (*hooks, *program.in_order(reached)), given)
+            yield Region((*hooks, *program.in_order(reached)), given)
 
 
 def _overwritten(program: Program, region: Region, call: ast.Call) -> ast.expr | None:
     """The path that this call writes, where it is the same each time and nothing is renamed over it."""
     target = written_path(program, call)
-    opened = _opened(program, target)
-    if opened is not None:
-        target, mode, handle = opened
-        if set(mode) & {"a", "x", "r"} or not _is_inside(program, region, handle):
+    opened = program.latest(target) if isinstance(target, ast.Name) else target
+    if isinstance(opened, ast.Call) and program.method(opened) == "open":
+        path = program.receiver(opened) if program.name(opened).startswith("?.") else None  # path.open("wb")
+        mode = program.value(program.argument(opened, "mode", 1 if path is None else 0))
+        if (isinstance(mode, str) and set(mode) & {"a", "x", "r"}) or not _is_inside(program, region, opened):
             return None
-    if target is None or _only_once(program, region, call) or not _is_fixed(program, region, target, 0):
+        target = path or next(iter(opened.args), None)
+    if target is None or _only_once(program, call) or not _is_fixed(program, region, target, 0):
         return None
     return None if _is_renamed(program, region, call, target) else target
-
-
-def _opened(program: Program, node: ast.AST | None) -> tuple[ast.expr, str, ast.expr] | None:
-    """Path, mode and the opening call, where `node` is an open file."""
-    made = program.latest(node) if isinstance(node, ast.Name) else node
-    if not isinstance(made, ast.Call) or program.method(made) != "open":
-        return None
-    receiver = program.receiver(made) if program.name(made).startswith("?.") else None
-    path = receiver or (made.args[0] if made.args else None)
-    mode = program.value(program.argument(made, "mode", 0 if receiver is not None else 1))
-    return (path, mode if isinstance(mode, str) else "w", made) if path is not None else None
 
 
 def _is_inside(program: Program, region: Region, node: ast.AST) -> bool:
     return any(program.index.holds(block, node) for block in region.blocks)
 
 
-def _only_once(program: Program, region: Region, call: ast.Call) -> bool:
-    """In the last epoch, before a `break`, or when stopped by hand."""
-    for above in program.ancestors(call):
-        if above is region.loop or isinstance(above, ast.FunctionDef):
-            return False
-        if isinstance(above, ast.ExceptHandler) and program.method(above.type) in ("KeyboardInterrupt", "Exception"):
-            return True
-        if isinstance(above, ast.If):
-            block = above.body if program.index.holds_any(above.body, call) else above.orelse
-            equal = block is above.body and isinstance(above.test, ast.Compare) and isinstance(above.test.ops[0], ast.Eq)
-            text = program.text(above.test).partition("==")[0].lower() if equal else ""
-            last = "epoch" in text and "%" not in text  # `epoch == EPOCHS - 1`, without a remainder
-            if last or (block and isinstance(block[-1], ast.Break | ast.Raise)):
-                return True
-    return False
+def _only_once(program: Program, call: ast.Call) -> bool:
+    """In the last epoch (`epoch == EPOCHS - 1`, without a remainder), before a `break`, or when stopped by hand."""
+    tests = (test for test in tests_round(program, call) if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq))
+    return leaves(program, call) or any("epoch" in text and "%" not in text for text in map(program.text, tests))
 
 
 def _is_fixed(program: Program, region: Region, node: ast.AST, depth: int) -> bool:
@@ -177,15 +157,10 @@ def _is_fixed_parameter(program: Program, region: Region, function: FunctionNode
 
 
 def _is_renamed(program: Program, region: Region, call: ast.Call, target: ast.expr) -> bool:
-    """Is what was written here renamed afterwards?"""
+    """Is it temporary by its name, and something renamed there? `path.replace(other)` has one argument, a string's has two."""
     function, said = program.enclosing_function(call), program.text(target)
-    made = " ".join(program.text(value) for value in program.assigned(said, target))
-    temporary = bool(_TEMPORARY.search(f"{said} {made}"))
+    if not any(_TEMPORARY.search(text) for text in (said, *map(program.text, program.assigned(said, target)))):
+        return False
     calls = [item for item in program.calls_in((function,) if function is not None else region.blocks) if item.args]
-    sources = [item.args[0] for item in calls if program.name(item) in _RENAMES]
-    paths = [
-        item for item in calls if program.method(item) in ("replace", "rename") and len(item.args) == 1 and not item.keywords
-    ]
-    sources += [path for path in map(program.receiver, paths) if path is not None]
-    renamed = any(temporary or program.text(source) == said for source in sources)
-    return renamed or bool(re.search(r"mkstemp|NamedTemporaryFile|TemporaryDirectory", made))
+    paths = (item for item in calls if program.method(item) in ("replace", "rename"))
+    return any(program.name(item) in _RENAMES for item in calls) or any(len(item.args) == 1 for item in paths)

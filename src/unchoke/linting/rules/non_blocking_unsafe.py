@@ -41,7 +41,7 @@ _WAITS = frozenset({"synchronize", "wait", "wait_stream", "wait_event", "query"}
 def check(program: Program) -> Iterator[Hit]:
     given = ((call, program.keyword(call, "non_blocking")) for call in program.nodes(ast.Call))
     copies = [call for call, option in given if option is not None and program.value(option.value) is True]
-    on_mps = bool(copies) and plain_device(program) == MPS
+    on_mps = plain_device(program) == MPS
     for call in copies:
         text = shortened(program, call)
         if _goes_home(program, call) and not _is_waited_for(program, call) and _is_read(program, call):
@@ -63,23 +63,17 @@ def check(program: Program) -> Iterator[Hit]:
 def _goes_home(program: Program, call: ast.Call) -> bool:
     """To the CPU by name, or into a pinned buffer."""
     if program.method(call) == "copy_":
-        made = program.latest(_whole(program.receiver(call)))
-        if not isinstance(made, ast.Call) or program.argument(made, "device") is not None:
-            return False
-        return program.value(program.argument(made, "pin_memory")) is True or program.method(made) == "pin_memory"
-    target = program.argument(call, "device", 0)
-    name = program.written(target)
-    meant = program.assigned(name, at=target) if name and target is not None else [target]
+        made = program.latest(_buffer(call))
+        pinned = isinstance(made, ast.Call) and program.value(program.argument(made, "pin_memory")) is True
+        return pinned or program.method(made) == "pin_memory"
+    meant = program.choices(program.argument(call, "device", 0)).nodes
     inner = [item.args[0] if isinstance(item, ast.Call) and item.args else item for item in meant]  # torch.device("cpu")
-    return (
-        program.method(call) == "to"
-        and bool(inner)
-        and all(isinstance(item, ast.Constant) and item.value == CPU for item in inner)
-    )
+    return bool(inner) and all(program.value(item) == CPU for item in inner)
 
 
-def _whole(node: ast.AST | None) -> ast.AST | None:
-    """`buffer` of `buffer[i]`."""
+def _buffer(call: ast.Call) -> ast.AST:
+    """`buffer` of `buffer[i].copy_(…)`."""
+    node: ast.AST = call.func.value if isinstance(call.func, ast.Attribute) else call
     while isinstance(node, ast.Subscript):
         node = node.value
     return node
@@ -89,10 +83,8 @@ def _is_waited_for(program: Program, call: ast.Call) -> bool:
     """Is there a wait after the copy, or round it in a loop? For what a function copies, one elsewhere in the file may be it."""
     scope, loops = program.enclosing_function(call), program.loops_around(call)
     for other in program.calls_to(*_WAITS):
-        if program.enclosing_function(other) is not scope:
-            if scope is not None:
-                return True
-        elif program.is_before(call, other) or any(program.index.holds(loop, other) for loop in loops):
+        elsewhere = scope is not None and program.enclosing_function(other) is not scope
+        if elsewhere or program.is_before(call, other) or any(program.index.holds(loop, other) for loop in loops):
             return True
     return False
 
@@ -100,7 +92,7 @@ def _is_waited_for(program: Program, call: ast.Call) -> bool:
 def _is_read(program: Program, call: ast.Call) -> bool:
     """Is the result used: at once by a method or an operator, later by its variable's name, or by whoever calls the function?"""
     if program.method(call) == "copy_":
-        return _is_loaded_after(program, call, {program.written(_whole(program.receiver(call)))})
+        return _is_loaded_after(program, call, {program.written(_buffer(call))})
     if isinstance(program.parent(call), ast.Attribute | ast.BinOp | ast.Compare | ast.Subscript | ast.FormattedValue):
         return True
     function = program.enclosing_function(call)

@@ -151,16 +151,11 @@ def _is_given(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
 
 def _is_fixed_length(program: Program, lower: ast.expr, upper: ast.expr) -> bool:
     """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`, `y : min(y + TILE, height)`."""
-    if isinstance(upper, ast.Name | ast.Call):
-        inner = program.bound(upper) if isinstance(upper, ast.Name) else upper.args
-        return any(_is_fixed_length(program, lower, item) for item in inner if isinstance(item, ast.BinOp | ast.Call))
-    if not isinstance(upper, ast.BinOp):
-        return False
-    if isinstance(upper.op, ast.Mult):
-        return isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and "+ 1" in program.text(upper)
-    start, sides = program.text(lower), (upper.left, upper.right)
-    lengths = [side for side, other in (sides, sides[::-1]) if program.text(other) == start]
-    return isinstance(upper.op, ast.Add) and any(not is_of_sample(program, length) for length in lengths)
+    ends = [upper, *(program.bound(upper) if isinstance(upper, ast.Name) else ())]
+    sums = [part for end in ends for part in program.within(end, ast.BinOp)]
+    added = (part for part in sums if isinstance(part.op, ast.Add) and program.text(part.left) == program.text(lower))
+    next_one = any(isinstance(part.op, ast.Mult) and "+ 1" in program.text(part.left) for part in sums)
+    return next_one or any(not is_of_sample(program, part.right) for part in added)
 
 
 def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:

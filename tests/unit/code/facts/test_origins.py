@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from programs import book, script
-from unchoke.code.facts.unseen import hides_code, is_unseen, may_save
+from unchoke.code.facts.origins import hides_code, is_unseen, may_save
 from unchoke.code.program import Program
 
 

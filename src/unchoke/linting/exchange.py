@@ -1,14 +1,16 @@
-"""What lint found, as SARIF 2.1.0, for code scanning and editors. Returns values and text, prints nothing.
+"""What lint found, for other programs: SARIF 2.1.0 for code scanning and editors, annotations for GitHub Actions. Prints nothing.
 
-Every rule that ran is described with its page. In a notebook lines are counted in the cell, which a logical location names;
-fixes are given for scripts alone, where a region is a region of the file.
+In SARIF every rule that ran is described with its page. In a notebook lines are counted in the cell, which a logical location
+names; fixes are given for scripts alone, where a region is a region of the file. GitHub shows a line for each finding beside the
+changed lines; a cell's line is not a line of the notebook's file: such a finding is put at the file's first line, and its message
+begins with the cell and the line.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import PurePath
 from typing import Any
@@ -24,6 +26,7 @@ from unchoke.reports.json import to_jsonable
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_ANNOTATIONS = _LEVELS | {"info": "notice"}
 
 
 def render_sarif(result: LintResult, rules: Sequence[LoadedRule]) -> str:
@@ -140,3 +143,43 @@ def _uri(path: str) -> str:
     """Relative paths stay relative to where lint was run; in either form everything but slashes is escaped."""
     pure = PurePath(path)
     return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix(), safe="/", errors="surrogateescape")
+
+
+def render_github(result: LintResult) -> str:
+    """All findings, then what could not be read as notices."""
+    return "\n".join([*map(_annotation, result.found), *map(_unread_notice, result.problems)])
+
+
+def _annotation(item: LintFinding) -> str:
+    finding, place = item.finding, item.place
+    where: dict[str, object] = {"file": PurePath(finding.path or "").as_posix(), "line": 1}
+    spoken = f"cell {place.cell}, line {place.line}: "
+    if place.cell is None:
+        spoken = ""
+        where |= {"line": place.line, "endLine": place.end_line or place.line}
+        if place.end_line in (0, place.line):  # columns of several lines are refused there
+            where |= {"col": place.column + 1, "endColumn": max(place.end_column, place.column + 1)}
+    parts = [f"{spoken}{finding.message}"]
+    parts += [f"gain: {finding.expected_gain}"] if finding.expected_gain else []
+    parts += [f"fix: {finding.fix}"] if finding.fix else []
+    parts += [f"command: {finding.command}"] if finding.command else []
+    return _command(_ANNOTATIONS[finding.severity], {**where, "title": f"{finding.code}: {item.rule.title}"}, "\n".join(parts))
+
+
+def _unread_notice(problem: FileProblem) -> str:
+    cell = "" if problem.cell is None else f"cell {problem.cell}"
+    line = "" if problem.line is None else f"line {problem.line}"
+    spoken = ", ".join(part for part in (cell, line) if part)
+    where = {"file": PurePath(problem.path).as_posix(), "line": problem.line if problem.cell is None and problem.line else 1}
+    title = "a bug in unchoke" if problem.internal else "not read"
+    return _command("notice", {**where, "title": title}, f"{spoken}: {problem.message}" if spoken else problem.message)
+
+
+def _command(level: str, properties: Mapping[str, object], message: str) -> str:
+    """``::warning file=a.py,line=3,title=t::message`` with everything escaped that would end a part of it."""
+    escaped = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()}
+    return f"::{level} {','.join(f'{name}={value}' for name, value in escaped.items())}::{_data(message)}"
+
+
+def _data(text: object) -> str:
+    return str(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
