@@ -29,7 +29,7 @@ _NOT_NETWORKS = re.compile(
 )
 _VERB = re.compile(
     r"_*(?:save|load|fit|evaluate|predict|build|create|get|make|compile|init|set|train|export|freeze|unfreeze|define|wrap|unwrap|"
-    r"prepare|release|offload|move|replace|convert|update|reset|copy|clone|setup|register|quantize|prune|summarize|describe|plot)_"
+    r"prepare|release|offload|move|replace|convert|update|reset|copy|clone|setup|register|quantize|prune|summarize|describe|plot|log)_"
 )
 _FORWARD = frozenset({"forward", "forward_features", "predict", "predict_on_batch", "encode_image", "extract_features"})
 _NOT_FORWARD = frozenset({"summary", "print", "len", "sum", "type"})
@@ -96,6 +96,8 @@ def is_forward(program: Values, call: ast.Call) -> bool:
     if not call.args and not any(keyword.arg in (None, "pixel_values", "x", "images", "inputs") for keyword in call.keywords):
         return False
     func = call.func
+    if call.args and program.name(call.args[0]) == "?.join":  # text
+        return False
     if isinstance(func, ast.Attribute) and func.attr in _FORWARD:
         return is_network(program, func.value) or func.attr in ("forward", "forward_features")
     return is_network(program, func) and program.method(call) not in _NOT_FORWARD

@@ -32,9 +32,11 @@ from pathlib import PurePath
 
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, looks_for_cuda
 from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
 from unchoke.linting.library import is_library
+from unchoke.linting.questions import MEASURES
 from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
@@ -48,8 +50,8 @@ RULE = Rule(
     devices=("cuda",),
 )
 _SUBJECT = re.compile(
-    r"(?:apex|ffcv|cutlass|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
-    r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
+    r"(?:apex|ffcv|cutlass\w*|torch2trt|sinabs\.exodus|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
+    r"|torch\.distributed|faiss\..*gpu|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
     r"|.*DistributedDataParallel$"
 )
 _CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass", "cudnn"})
@@ -99,6 +101,9 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     tried = any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
     if tried and all(any(program.index.holds(main, node) for main in mains) for node in places):
         return True
+    around = [{item.name for item in program.ancestors(node) if isinstance(item, FunctionNode)} for node in places]
+    if all(any(MEASURES & set(words(name)) for name in names) for names in around):
+        return True
     given = {name for node in places for name in program.targets(node)}
     read = any(isinstance(use.ctx, ast.Load) for name in given for use in program.names(name))
     return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
@@ -106,9 +111,7 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
 
 def _is_told(program: Program) -> bool:
     """Does a comment, a docstring or the text of a notebook say that this is for a card, and not that there may be one?"""
-    bodies = program.nodes(ast.Module, ast.FunctionDef, ast.ClassDef)
-    told = (*(text for _, text in program.prose), *(ast.get_docstring(item) or "" for item in bodies))
-    lines = (line for text in told for line in text.splitlines())
+    lines = (line for _, text in program.prose for line in text.splitlines())
     return any(_CARD.search(line) and not _MAYBE.search(line) for line in lines)
 
 

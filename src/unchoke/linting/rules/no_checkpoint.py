@@ -90,6 +90,7 @@ def _by_steps(program: Program) -> Iterator[Hit]:
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
                 {"steps": int(count)},
                 "save the weights every few hundred steps, `if step % 500 == 0:`, under a temporary name that is then renamed",
+                kind="nit" if is_light(program) else None,
             )
 
 
@@ -109,7 +110,9 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         f"{count} epochs with nothing saved inside the loop: a kill loses all of them",
         {"epochs": count},
         fix,
-        kind="nit" if _is_thrown_away(program, run) or _is_inner(program, run) else _kind(program, count),
+        kind="nit"
+        if _is_thrown_away(program, run) or _is_inner(program, run) or (run.batches is run.node and count < _MANY_STEPS)
+        else _kind(program, count, stops_early=any(program.within(run.node, ast.Break))),
     )
 
 
