@@ -70,6 +70,7 @@ def test_noise_for_a_generator_is_no_data() -> None:
         ("import torch2trt\nnet.cuda()\n", "nit"),
         ("import faiss\nindex = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)\nnet.cuda()\n", "nit"),
         ("def profile(net):\n    net.cuda()\n", "nit"),
+        ("CARD = torch.device('cuda')\ndef main(name):\n    global CARD\n    CARD = torch.device(name)\n", "nit"),
     ],
 )
 def test_a_file_that_is_for_a_card_may_ask_for_it(source: str, kind: str) -> None:

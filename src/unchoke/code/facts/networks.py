@@ -96,11 +96,10 @@ def is_forward(program: Values, call: ast.Call) -> bool:
     if not call.args and not any(keyword.arg in (None, "pixel_values", "x", "images", "inputs") for keyword in call.keywords):
         return False
     func = call.func
-    if call.args and program.name(call.args[0]) == "?.join":  # text
-        return False
     if isinstance(func, ast.Attribute) and func.attr in _FORWARD:
         return is_network(program, func.value) or func.attr in ("forward", "forward_features")
-    return is_network(program, func) and program.method(call) not in _NOT_FORWARD
+    text = any(program.name(item) == "?.join" for item in call.args[:1])
+    return is_network(program, func) and program.method(call) not in _NOT_FORWARD and not text
 
 
 def forwards(program: Values) -> list[ast.Call]:

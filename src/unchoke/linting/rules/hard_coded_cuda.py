@@ -32,7 +32,6 @@ from pathlib import PurePath
 
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, looks_for_cuda
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
 from unchoke.linting.library import is_library
@@ -88,7 +87,7 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _is_meant(program: Program, places: list[ast.AST]) -> bool:
-    """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
+    """Is CUDA the subject, are these settings for others, or is a network only timed, or tried on random numbers?"""
     told = any(_CARD_WORDS & set(words(part)) for part in PurePath(program.source.path).with_suffix("").parts[-3:])
     compared = any(isinstance(program.parent(node), ast.Compare) for node in program.nodes(ast.Constant) if node.value == CUDA)
     if told or compared or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))) or _is_told(program):
@@ -97,15 +96,15 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
         return True
     if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
         return True
+    tries: list[ast.AST] = [node for node in program.nodes(ast.FunctionDef) if MEASURES & set(words(node.name))]
     mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
-    tried = any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
-    if tried and all(any(program.index.holds(main, node) for main in mains) for node in places):
-        return True
-    around = [{item.name for item in program.ancestors(node) if isinstance(item, FunctionNode)} for node in places]
-    if all(any(MEASURES & set(words(name)) for name in names) for names in around):
+    tries += mains if any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains)) else []
+    if all(any(program.index.holds(block, node) for block in tries) for node in places):
         return True
     given = {name for node in places for name in program.targets(node)}
     read = any(isinstance(use.ctx, ast.Load) for name in given for use in program.names(name))
+    if any(given & set(node.names) for node in program.nodes(ast.Global)):
+        return True  # a function of the file chooses another
     return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
 
 

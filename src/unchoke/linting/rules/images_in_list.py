@@ -44,7 +44,6 @@ RULE = Rule(
 )
 
 _HANDFUL = 256
-_FEW_SHOWN = 17
 _GROWING = ("append", "add", "insert", "extend")
 _PICTURES = DECODERS - {"decord.VideoReader", "torchvision.io.read_video", "imageio.get_reader", "imageio.mimread"}
 _MASKS = frozenset(
@@ -109,13 +108,9 @@ def _is_learnt_from(program: Program) -> bool:
 def _is_shown(program: Program, held: str) -> bool:
     """`for i in range(3): axes[i].imshow(images[i])`: nothing but a few by their number."""
     uses = [use for use in program.names(held) if isinstance(use.ctx, ast.Load)]
-    rounds = [
-        num_items(program, loop.iter) if program.facts.in_training(use) is None else None
-        for use in uses
-        for loop in rounds_of(program, use)[:1]
-    ]
-    indexed = all(isinstance(parent := program.parent(use), ast.Subscript) and parent.value is use for use in uses)
-    return indexed and len(rounds) == len(uses) > 0 and all(count is not None and count < _FEW_SHOWN for count in rounds)
+    indexed = (use for use in uses if isinstance(parent := program.parent(use), ast.Subscript) and parent.value is use)
+    rounds = [num_items(program, loop.iter) or _HANDFUL for use in indexed for loop in rounds_of(program, use)[:1]]
+    return len(rounds) == len(uses) > 0 and max(rounds) < _HANDFUL
 
 
 # What keeps pictures

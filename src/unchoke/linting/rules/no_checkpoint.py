@@ -16,8 +16,8 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
 does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
-lessons), and so are a small network's training that stops early, a few dense layers on rows of a table, and a network that its
-function makes and throws away, giving back its scores.
+lessons), and so are fewer than 5,000 steps over the whole set at once, a small network's training that stops early, a few dense
+layers on rows of a table, and a network that its function makes and throws away, giving back its scores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from unchoke.code.facts.epochs import (
     one_does,
     trains_on_kept_features,
 )
-from unchoke.code.facts.loops import Fit, is_range, most, unwrapped
+from unchoke.code.facts.loops import Fit, count_of, most, unwrapped
 from unchoke.code.facts.magnitude import large_network, trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.facts.unseen import may_save
@@ -79,14 +79,12 @@ def _saves(program: Program, calls: Iterable[ast.Call]) -> bool:
 def _by_steps(program: Program) -> Iterator[Hit]:
     """A loop of thousands of steps that is in no loop over epochs."""
     for loop in program.facts.training_loops:
-        node = loop.node
-        inner = unwrapped(program, node.iter) if isinstance(node, ast.For) and loop.epochs is None else None
-        if not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
+        if not isinstance(loop.node, ast.For) or loop.epochs is not None:
             continue
-        count = most(program, inner.args[:2][-1])
-        if is_long(count) and count >= _MANY_STEPS and not _saves(program, calls_run_by(program, *node.body)):
+        count = count_of(program, loop.node)
+        if is_long(count) and count >= _MANY_STEPS and not _saves(program, calls_run_by(program, *loop.node.body)):
             yield Hit(
-                node,
+                loop.node,
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
                 {"steps": int(count)},
                 "save the weights every few hundred steps, `if step % 500 == 0:`, under a temporary name that is then renamed",
