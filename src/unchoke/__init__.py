@@ -1213,8 +1213,8 @@ def curate(
         Findings, the most pressing first, and the queue of those that wait for a decision.
 
     Example:
-        >>> unchoke.curate(out="work").queue[:1]
-        []
+        >>> unchoke.curate(out="work").num_photos
+        42
     """
     options = dict(locals())
     from unchoke.commands.curate import curate as run

@@ -271,11 +271,14 @@ def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[Lint
 
 
 def _refused(program: Program) -> Iterator[CodePlace]:
-    """Blocks that must fail, `with pytest.raises(…):`: what is wrong in them is wanted."""
+    """Blocks that must fail, `with pytest.raises(…):` (what is wrong there is wanted), or that `TRAIN = False` leaves out."""
     for call in program.calls_to(*_REFUSALS):
         block = program.statement(call)
         if isinstance(program.parent(call), ast.withitem) and block is not None:
             yield program.place(block)
+    for branch in program.nodes(ast.If):
+        if program.enclosing_function(branch) is None and program.value(branch.test) is False:
+            yield from map(program.place, branch.body)
 
 
 def _programs(source: SourceFile, problems: list[FileProblem]) -> Iterator[Program]:

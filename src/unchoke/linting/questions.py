@@ -25,7 +25,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _HEAVY = re.compile(
     r"(?:Conv\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*|\w*Attention|Embedding|\w*Pool\w*|from_pretrained|flow_from_\w+|TFRecordDataset|"
     r"image_dataset_from_directory|read_file)$|(?:torchvision|timm|transformers|torch\.hub|tf\.keras\.applications)\.|"
-    r"^(?!\?)\w+\..*(?:net\d*|vit|bert|gpt|encoder|decoder|backbone|model)$",
+    r"^(?!\?|sklearn\.|tf\.keras\.|tensorflow_decision_forests\.)\w+\..*(?:net\d*|vit|bert|gpt|encoder|decoder|backbone|model)$",
     re.IGNORECASE,
 )
 _SENSES = frozenset(
@@ -44,6 +44,10 @@ _READS = re.compile(
     r"(?:^|[._])(?:im|)(?:load|read|open|decode|fetch|download)(?!_state_dict|_weights|ing)(?:_\w+|er|s)?$|^(?:datasets|tensorflow_datasets)\.|"
     r"\.ImageFolder$|^h5py\.File$|^torchvision\.datasets\.(?!FakeData)"
 )
+MEASURES = frozenset(
+    {"profile", "profiler", "profiling", "benchmark", "bench", "measure", "measurement", "timing", "timer", "time", "flops",
+     "speed", "latency", "throughput", "warmup"}
+)  # fmt: skip
 _DRAWS = frozenset({"sample", "choices", "choice", "take"})
 
 
@@ -105,8 +109,12 @@ def is_light(program: Program) -> bool:
     if not _SENSES.isdisjoint(word for node in program.nodes(ast.Name) for word in words(node.id)):
         return False
     calls = [(program.name(call), program.method(call)) for call in program.nodes(ast.Call)]
-    heavy = any(name in DECODERS | RASTER_OPENERS or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls)
-    return not heavy and any(name in TABLE_PARSERS or method in _ROWS_OF_NUMBERS for name, method in calls)
+    opened = DECODERS | RASTER_OPENERS - {"tarfile.open", "zipfile.ZipFile"}
+    if any(name in opened or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls):
+        return False
+    return any(
+        name in TABLE_PARSERS or name.startswith("sklearn.datasets.") or method in _ROWS_OF_NUMBERS for name, method in calls
+    )
 
 
 @remembered

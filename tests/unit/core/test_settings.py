@@ -24,7 +24,7 @@ from unchoke.core.settings import (
 from unchoke.core.workspace import Workspace
 
 COMMANDS = {
-    *("fit", "train", "tune", "encoders", "extract", "check", "profile_train"),
+    *("fit", "train", "tune", "encoders", "extract", "check", "curate", "profile_train"),
     *("tile", "profile_tile", "segment_train", "budget", "doctor"),
 }
 

@@ -67,6 +67,10 @@ def test_noise_for_a_generator_is_no_data() -> None:
         ('"""Needs a CUDA card with 24 GB."""\nnet.cuda()\n', "nit"),
         ("net.cuda()\nif x.device.type != 'cuda':\n    raise ValueError(x)\n", "nit"),
         ("from lightning import Trainer\nTrainer(accelerator='gpu')\n", "risk"),
+        ("import torch2trt\nnet.cuda()\n", "nit"),
+        ("import faiss\nindex = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)\nnet.cuda()\n", "nit"),
+        ("def profile(net):\n    net.cuda()\n", "nit"),
+        ("CARD = torch.device('cuda')\ndef main(name):\n    global CARD\n    CARD = torch.device(name)\n", "nit"),
     ],
 )
 def test_a_file_that_is_for_a_card_may_ask_for_it(source: str, kind: str) -> None:
@@ -94,8 +98,98 @@ def test_a_folder_may_say_that_cuda_is_the_subject(tmp_path: Path, name: str, ki
     ],
 )
 def test_a_wait_is_nothing_in_few_steps_or_beside_a_step_over_the_whole_set(loop: str, kind: str) -> None:
-    steps = "    loss = net(x).sum()\n    loss.backward()\n    opt.step()\n    seen.append(loss.cuda().cpu())\n"
+    steps = "    out = net(x)\n    out.sum().backward()\n    opt.step()\n    seen.append(out.cuda().cpu())\n"
     assert kinds("host-sync", f"import torch\n{loop}\n{steps}") == [kind]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("loss.backward()\n opt.step()\n a(loss.item())\n b(top1.item())\n c(top5.item())", "nit"),
+        ("a(loss.item())\n loss.backward()\n b(out.sum().item())\n fake = net(x)\n c(fake.sum().item())", "choke"),
+        ("loss.backward()\n total = total + loss.detach().cpu().numpy()", "nit"),
+        ("loss.backward()\n seen.append(out.detach().cpu())", "choke"),
+        ("loss.backward()\n losses = {'a': loss, 'b': out.sum()}\n stats = {k: v.item() for k, v in losses.items()}", "nit"),
+        ("loss.backward()\n stats = [p.grad.norm().item() for p in net.parameters()]", "choke"),
+        ("loss.backward()\n state = env.step(out.cpu().numpy())", ""),
+        ("loss.backward()\n if i % 9 != 8:\n  pass\n else:\n  for p in net.parameters():\n   n += p.grad.norm().item()", ""),
+        ("loss.backward()\n if torch.cuda.is_available():\n  y = y.cuda()\n else:\n  y = y.cpu()", ""),
+    ],
+)
+def test_waits_that_follow_one_another_are_one_and_a_loss_is_one_number(body: str, kind: str) -> None:
+    head = (
+        "import torch\nnet = net.cuda()\nfor i, (x, y) in enumerate(loader):\n out = net(x.cuda())\n loss = ask(out, y.cuda())\n"
+    )
+    assert kinds("host-sync", f"{head} {body}\n")[:1] == [kind][: bool(kind)]
+
+
+def test_a_function_that_makes_its_optimizer_is_a_whole_training_and_no_step() -> None:
+    step = "    loss = net(x.cuda())\n    loss.backward()\n    opt.step()\n    print([p.grad.item() for p in net.parameters()])\n"
+    assert kinds("host-sync", f"import torch\ndef train(x):\n{step}engine.run(train)\n") == ["choke"]
+    made = "    opt = torch.optim.SGD(net.parameters())\n"
+    assert kinds("host-sync", f"import torch\ndef train(x):\n{made}{step}spawn(train)\n") == []
+
+
+# What is soon run again, or never runs
+
+
+@pytest.mark.parametrize(
+    ("head", "loop", "kind"),
+    [
+        ("", "for epoch in range(60):\n    for x in loader:\n", "choke"),
+        ("", "for epoch in range(600):\n    if True:\n", "nit"),  # the whole set in one step
+        ("", "for epoch in range(60):\n    if stalled():\n        break\n    for x in loader:\n", "nit"),
+        ("rows = sklearn.datasets.fetch_california_housing()\n", "for epoch in range(60):\n    for x in loader:\n", "nit"),
+        ("rows = numpy.loadtxt(tarfile.open('a'))\n", "for step in range(9000):\n    if True:\n", "nit"),
+        ("", "for step in range(9000):\n    if True:\n", "choke"),
+    ],
+)
+def test_a_short_run_needs_no_checkpoint(head: str, loop: str, kind: str) -> None:
+    modules = "import numpy, sklearn.datasets, sklearn.preprocessing, tarfile, torch\n"
+    names = "names = sklearn.preprocessing.LabelEncoder()\n"
+    assert kinds("no-checkpoint", f"{modules}{names}{head}{loop}{STEP}") == [kind]
+
+
+def test_what_a_constant_leaves_out_is_not_said() -> None:
+    fit = "if {}:\n    model.fit(x, y, epochs=500, verbose=0)\n"
+    assert kinds("no-checkpoint", "import ours\nTRAIN = False\n" + fit.format("TRAIN")) == []
+    assert kinds("no-checkpoint", "import ours\nTRAIN = True\n" + fit.format("TRAIN")) == ["choke"]
+    assert kinds("no-checkpoint", "import ours\n" + fit.format("ours.TRAIN")) == ["choke"]
+
+
+def test_iterations_per_epoch_are_no_epochs() -> None:
+    inner = "    for _ in range(iter_per_epoch):\n        for x in tasks:\n    " + STEP.replace("\n", "\n    ").rstrip(" ")
+    assert kinds("no-checkpoint", f"import torch\niter_per_epoch = 190\nfor epoch in range(most):\n{inner}") == []
+
+
+def test_a_reader_that_ends_is_made_anew() -> None:
+    loop = "for epoch in range(60):\n    loader = DataLoader({})\n    for x in loader:\n" + STEP
+    head = "import torch\nfrom torch.utils.data import DataLoader\nfrom ours import reader\n"
+    assert kinds("workers-restarted", head + loop.format("reader(path, num_epochs=1)")) == []
+    assert kinds("workers-restarted", head + loop.format("reader(path)")) == ["choke"]
+
+
+# Pictures
+
+
+def test_a_few_pictures_by_their_number_are_shown() -> None:
+    head = "import cv2, glob\nimages = [cv2.imread(f) for f in glob.glob('*.png')]\nmodel.fit(x, y, epochs=9)\n"
+    assert kinds("images-in-list", head + "for i in range(3):\n    show(images[i])\n") == ["nit"]
+    assert kinds("images-in-list", head + "for i in range(3000):\n    show(images[i])\n") == ["choke"]
+    assert kinds("images-in-list", head + "for i in range(3):\n    show(images[i], images)\n") == ["choke"]
+
+
+def test_who_writes_of_bgr_knows_of_it() -> None:
+    source = "import cv2\nfrom PIL import Image\n{}Image.fromarray(cv2.imread('a.png')).save('b.png')\n"
+    assert kinds("bgr-rgb", source.format("")) == ["risk"]
+    assert kinds("bgr-rgb", source.format("# stays BGR\n")) == ["nit"]
+
+
+def test_text_goes_into_no_network() -> None:
+    loop = "def evaluate(model, lines):\n    for line in lines:\n        {}\n"
+    assert len(kinds("no-inference-mode", "import torch\n" + loop.format("print(model(line))"))) == 1
+    assert kinds("no-inference-mode", "import torch\n" + loop.format("print(model(' '.join(line)))")) == []
+    assert kinds("no-inference-mode", "import torch\n" + loop.format("logger.log_model(line)")) == []
 
 
 # Branches that are reached once

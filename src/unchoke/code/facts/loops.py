@@ -110,7 +110,8 @@ def _loops_of(program: Values, mark: ast.AST, kind: Kind, depth: int = 0) -> Ite
     for call in callers:
         yield from _loops_of(program, call, kind, depth + 1)
     handed = any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
-    if handed and not callers:  # to an engine, which calls it for each batch
+    whole = any(program.name(call).startswith("torch.optim.") for call in program.within(function, ast.Call))
+    if handed and not callers and not whole:  # to an engine, which calls it for each batch
         yield Loop(function, kind)
 
 
@@ -225,7 +226,7 @@ def says_epoch(program: Values, loop: LoopNode) -> bool:
     if counted and said & {"ep", "e"}:
         return True
     text = program.text(loop.iter).lower()
-    return counted and "epoch" in text and not said & (NOT_EPOCHS | STEPS) and not re.search(r"step|batch|len\(", text)
+    return counted and "epoch" in text and not said & (NOT_EPOCHS | STEPS) and not re.search(r"step|batch|len\(|per_", text)
 
 
 def target_words(loop: ast.For | ast.AsyncFor) -> list[str]:

@@ -28,7 +28,7 @@ _NOT_NETWORKS = re.compile(
 )
 _VERB = re.compile(
     r"_*(?:save|load|fit|evaluate|predict|build|create|get|make|compile|init|set|train|export|freeze|unfreeze|define|wrap|unwrap|"
-    r"prepare|release|offload|move|replace|convert|update|reset|copy|clone|setup|register|quantize|prune|summarize|describe|plot)_"
+    r"prepare|release|offload|move|replace|convert|update|reset|copy|clone|setup|register|quantize|prune|summarize|describe|plot|log)_"
 )
 _FORWARD = frozenset({"forward", "forward_features", "predict", "predict_on_batch", "encode_image", "extract_features"})
 _NOT_FORWARD = frozenset({"summary", "print", "len", "sum", "type"})
@@ -97,7 +97,8 @@ def is_forward(program: Values, call: ast.Call) -> bool:
     func = call.func
     if isinstance(func, ast.Attribute) and func.attr in _FORWARD:
         return is_network(program, func.value) or func.attr in ("forward", "forward_features")
-    return is_network(program, func) and program.method(call) not in _NOT_FORWARD
+    text = any(program.name(item) == "?.join" for item in call.args[:1])
+    return is_network(program, func) and program.method(call) not in _NOT_FORWARD and not text
 
 
 def forwards(program: Values) -> list[ast.Call]:

@@ -79,6 +79,7 @@ def _used_as_rgb(program: Program, colours: _Colours) -> Iterator[Hit]:
                     f"`{read}` gives blue, green, red; {use} takes it for red, green, blue",
                     evidence={"read": read, "used by": use},
                     fix=f"turn it round where it is read: `{_turned(program, source)}`",
+                    kind="nit" if any("bgr" in text.lower() for _, text in program.prose) else None,  # the author knows
                 )
 
 

@@ -35,6 +35,7 @@ from unchoke.code.facts.vocabulary import words
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
 from unchoke.linting.library import is_library
+from unchoke.linting.questions import MEASURES
 from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
@@ -48,8 +49,8 @@ RULE = Rule(
     devices=("cuda",),
 )
 _SUBJECT = re.compile(
-    r"(?:apex|ffcv|cutlass|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
-    r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
+    r"(?:apex|ffcv|cutlass\w*|torch2trt|sinabs\.exodus|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
+    r"|torch\.distributed|faiss\..*gpu|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
     r"|.*DistributedDataParallel$"
 )
 _CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", "kernels", "cutlass", "cudnn"})
@@ -86,7 +87,7 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _is_meant(program: Program, places: list[ast.AST]) -> bool:
-    """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
+    """Is CUDA the subject, are these settings for others, or is a network only timed, or tried on random numbers?"""
     told = any(_CARD_WORDS & set(words(part)) for part in PurePath(program.source.path).with_suffix("").parts[-3:])
     compared = any(isinstance(program.parent(node), ast.Compare) for node in program.nodes(ast.Constant) if node.value == CUDA)
     if told or compared or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))) or _is_told(program):
@@ -95,20 +96,21 @@ def _is_meant(program: Program, places: list[ast.AST]) -> bool:
         return True
     if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
         return True
+    tries: list[ast.AST] = [node for node in program.nodes(ast.FunctionDef) if MEASURES & set(words(node.name))]
     mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
-    tried = any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
-    if tried and all(any(program.index.holds(main, node) for main in mains) for node in places):
+    tries += mains if any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains)) else []
+    if all(any(program.index.holds(block, node) for block in tries) for node in places):
         return True
     given = {name for node in places for name in program.targets(node)}
     read = any(isinstance(use.ctx, ast.Load) for name in given for use in program.names(name))
+    if any(given & set(node.names) for node in program.nodes(ast.Global)):
+        return True  # a function of the file chooses another
     return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
 
 
 def _is_told(program: Program) -> bool:
     """Does a comment, a docstring or the text of a notebook say that this is for a card, and not that there may be one?"""
-    bodies = program.nodes(ast.Module, ast.FunctionDef, ast.ClassDef)
-    told = (*(text for _, text in program.prose), *(ast.get_docstring(item) or "" for item in bodies))
-    lines = (line for text in told for line in text.splitlines())
+    lines = (line for _, text in program.prose for line in text.splitlines())
     return any(_CARD.search(line) and not _MAYBE.search(line) for line in lines)
 
 

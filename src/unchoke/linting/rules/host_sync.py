@@ -23,9 +23,9 @@ torch.isfinite(loss): … break`; the question itself waits), and what measures:
 needs the wait. A second wait with no work handed over since the first costs nothing.
 
 Device: CUDA, MPS. Measured on a script that reads 3,074 numbers back in each step, on a CPU, where only the calls themselves
-cost: 4.1 s became 0.9 s. A single read a step costs far less: one or two numbers at a step's end are a nit, and so is every
-further wait of a loop beside the first that is reported, and all of them in a loop of fewer than a thousand steps or of steps
-that go over the whole set at once.
+cost: 4.1 s became 0.9 s. A single read a step costs far less: a few numbers at a step's end, one after the other, are a nit, and
+so is every further wait of a loop beside the first that is reported, and all of them in a loop of fewer than a thousand steps
+or of steps that go over the whole set at once. Beside an environment that answers each step nothing is reported.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ import math
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from unchoke.code.facts.devices import CPU, runs_on_cpu, stays_on_cpu
-from unchoke.code.facts.epochs import few
-from unchoke.code.facts.loops import Loop, count_of, is_over_settings
-from unchoke.code.facts.origins import comprehensions_round
+from unchoke.code.facts.devices import CPU, CUDA, runs_on_cpu, stays_on_cpu
+from unchoke.code.facts.loops import Loop, count_of, is_over_settings, unwrapped
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, arguments, names_in
 from unchoke.code.program import Program
+from unchoke.linting.questions import MEASURES, calls_run_by, rounds_of, tests_round
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
 RULE = Rule(
@@ -59,14 +58,9 @@ _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
 _WORK = frozenset({"backward", "step", "scale"})
-_MEASURES = frozenset(
-    {"profile", "profiler", "profiling", "benchmark", "bench", "measure", "measurement", "timing", "timer", "time", "flops",
-     "speed", "latency", "throughput", "warmup"}
-)  # fmt: skip
 _CLOCKS = frozenset({"time", "perf_counter", "monotonic", "perf_counter_ns", "elapsed_time", "Event", "default_timer", "timeit"})
 _TEXTS = frozenset({"name", "names", "key", "keys", "title", "text", "str", "path", "tag"})
 _SEVERAL = 3
-_FEW = 9
 _MANY = 1000
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
@@ -100,27 +94,33 @@ def _leads(program: Program, found: list[tuple[ast.AST, str, Loop]]) -> set[ast.
     leads = set()
     for loop in dict.fromkeys(loop for _, _, loop in found if not _is_soon_over(program, loop)):
         here = program.in_order(at for at, _, other in found if other is loop)
-        costly = [at for at in here if _is_costly(program, at, loop) and not _is_waited_for(program, at, here)]
-        leads.update(costly[:1] or (here[:1] if len(here) >= _SEVERAL else []))
+        apart = [at for at in here if not _is_waited_for(program, at, here)]
+        plain = [at for at in apart if isinstance(at, ast.Call) and program.name(at).endswith(_WAITS)]
+        costly = [at for at in here if at in plain or _is_whole(program, at) or _is_inner(program, at, loop)]
+        leads.update(costly[:1] or (apart[:1] if len(apart) >= _SEVERAL else []))
     return leads
 
 
 def _is_waited_for(program: Program, node: ast.AST, found: list[ast.AST]) -> bool:
-    """`torch.cuda.synchronize()` after another wait of the same function, with no network, loss or step between."""
-    if not isinstance(node, ast.Call) or not program.name(node).endswith("synchronize"):
-        return False
+    """Another wait of the same function comes before, with no network, loss or step between."""
     number, function = program.index.number, program.enclosing_function(node)
     before = [other for other in found if number[other] < number[node] and program.enclosing_function(other) is function]
     between = (call for call in program.nodes(ast.Call) if before and number[before[-1]] < number[call] < number[node])
-    return bool(before) and not any(program.facts.is_forward(call) or program.method(call) in _WORK for call in between)
+    run = calls_run_by(program, *between)
+    return bool(before) and not any(program.facts.is_forward(call) or program.method(call) in _WORK for call in run)
 
 
-def _is_costly(program: Program, node: ast.AST, loop: Loop) -> bool:
-    """More than one number at the end of a step: whole tensors, a plain wait, or a round trip for each sample or class."""
-    if isinstance(node, ast.Call) and (program.name(node).endswith(_WAITS) or program.method(node) in (CPU, "numpy", "tolist")):
-        return True
-    around = [*program.loops_around(node), *comprehensions_round(program, node)]
-    return any(above is not loop.node and program.index.holds(loop.node, above) for above in around)
+def _is_whole(program: Program, node: ast.AST) -> bool:
+    """More than one number: a tensor that is not the loss."""
+    sent_back = program.calls_to("backward", "scale")
+    losses = {program.written(item) for call in sent_back for item in (program.receiver(call), *call.args)}
+    return isinstance(node, ast.Call) and program.method(node) in (CPU, "numpy", "tolist") and not names_in(node) <= losses
+
+
+def _is_inner(program: Program, node: ast.AST, loop: Loop) -> bool:
+    """A round trip for each sample or class, not for each of the few names in a table of losses."""
+    inner = (above for above in rounds_of(program, node) if above is not loop.node and program.index.holds(loop.node, above))
+    return any(program.method(unwrapped(program, above.iter)) not in ("items", "values") for above in inner)
 
 
 def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
@@ -176,43 +176,38 @@ def _first_on_device(program: Program, tensors: Tensors, nodes: list[ast.expr], 
 def _each_step(program: Program, node: ast.AST) -> Loop | None:
     """The training loop on whose every step this runs; in a `tf.function` Python only runs while it is traced."""
     loop, function = program.facts.in_training(node), program.enclosing_function(node)
-    if loop is None or loop.kind == "batch" or program.facts.is_conditional(node) or _is_trouble(program, node):
+    if loop is None or loop.kind == "batch" or _is_trouble(program, node):
+        return None
+    inner = (above for above in program.loops_around(node) if above is not loop.node and program.index.holds(loop.node, above))
+    if any(program.facts.is_conditional(item) for item in (node, *inner)):
         return None
     traced = function is not None and any(program.name(mark) == "tf.function" for mark in function.decorator_list)
     traced = traced or _is_measuring(program, node, loop)
-    return None if traced or _is_few(program, loop) or _is_made_on_cpu(program, loop) else loop
+    return None if traced or _is_made_on_cpu(program, loop) else loop
 
 
 def _is_measuring(program: Program, node: ast.AST, loop: Loop) -> bool:
     """In a function or file that profiles by its name, a wait in a loop that takes the time, or one that cannot be left out."""
     around = [item.name for start in (node, loop.node) for item in program.ancestors(start) if isinstance(item, FunctionNode)]
     around += PurePath(program.source.path).with_suffix("").parts[-2:]
-    if any(_MEASURES & set(words(name)) for name in around) or _is_acted_on(program, node):
+    if any(MEASURES & set(words(name)) for name in around) or _acts(program, loop):
         return True
     waits = isinstance(node, ast.Call) and program.name(node).endswith("synchronize")
     return waits and any(program.method(call) in _CLOCKS for call in program.within(loop.node, ast.Call))
 
 
-def _is_acted_on(program: Program, node: ast.AST) -> bool:
-    """`env.step(action.cpu().numpy())`: the next input hangs on it."""
-    names = {name for name in program.targets(node) if name}
-    steps = (call for call in program.calls_to("step") if call.args and "env" in program.text(call.func).lower())
-    return any(program.index.holds(call, node) or names & names_in(call.args[0]) for call in steps)
-
-
-def _is_few(program: Program, loop: Loop) -> bool:
-    """A handful of steps in all, or a loop over settings that are written down: nothing to be gained."""
-    if isinstance(loop.node, FunctionNode):
-        return False
-    if loop.epochs not in (None, loop.node) and not few(loop.num_epochs, below=_FEW):
-        return False
-    return is_over_settings(program, loop.node) or few(count_of(program, loop.node), below=_FEW)
+def _acts(program: Program, loop: Loop) -> bool:
+    """`env.step(action.cpu().numpy())`: each step waits for what an environment answers."""
+    run = calls_run_by(program, *program.loops_around(loop.node)[-1:], loop.node)
+    return any(program.method(call) == "step" and "env" in program.text(call.func).lower() for call in run)
 
 
 def _is_soon_over(program: Program, loop: Loop) -> bool:
     """So few steps that waiting costs seconds in all, or the whole set in each, beside which a wait is nothing."""
-    if isinstance(loop.node, FunctionNode) or loop.epochs is loop.node:
-        return loop.epochs is loop.node
+    if isinstance(loop.node, FunctionNode):
+        return False
+    if loop.epochs is loop.node or (loop.epochs is None and is_over_settings(program, loop.node)):
+        return True
     rounds = count_of(program, loop.node), 1 if loop.epochs is None else loop.num_epochs
     return all(isinstance(count, int | float) for count in rounds) and math.prod(rounds) < _MANY
 
@@ -229,11 +224,12 @@ def _is_made_on_cpu(program: Program, loop: Loop) -> bool:
 
 
 def _is_trouble(program: Program, node: ast.AST) -> bool:
-    """Only when something went wrong: under `except`, in a `raise`, or behind a test for NaN."""
+    """Only when something went wrong: under `except`, in a `raise`, behind a test for NaN; or only where there is no card."""
     above = list(program.ancestors(node))
-    tests = [item.test for item in above if isinstance(item, ast.If) and not program.index.holds(item.test, node)]
-    asked = any(program.method(call) in _TROUBLE for call in program.calls_in(tests))
-    return asked or any(isinstance(item, ast.ExceptHandler | ast.Raise) for item in above)
+    others = (item.test for item in above if isinstance(item, ast.If) and program.index.holds_any(item.orelse, node))
+    failed = any(isinstance(item, ast.ExceptHandler | ast.Raise) for item in above)
+    asked = any(program.method(call) in _TROUBLE for call in program.calls_in(tests_round(program, node)))
+    return failed or asked or any(CUDA in program.text(test) for test in others)
 
 
 def _named(program: Program, loop: Loop, node: ast.AST) -> str:

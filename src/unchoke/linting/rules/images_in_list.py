@@ -32,7 +32,7 @@ from unchoke.code.facts.sizing import is_resizing, size_of
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, role_of, words
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, names_in, parameters, targets_of
 from unchoke.code.program import Program
-from unchoke.linting.questions import COMPREHENSIONS
+from unchoke.linting.questions import COMPREHENSIONS, num_items, rounds_of
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -47,8 +47,8 @@ _HANDFUL = 256
 _GROWING = ("append", "add", "insert", "extend")
 _PICTURES = DECODERS - {"decord.VideoReader", "torchvision.io.read_video", "imageio.get_reader", "imageio.mimread"}
 _MASKS = frozenset(
-    {"mask", "masks", "label", "labels", "seg", "segs", "annotation", "annotations", "gt", "target", "targets", "size", "sizes",
-     "shape", "shapes"}
+    {"mask", "masks", "label", "labels", "seg", "segs", "annotation", "annotations", "gt", "gts", "target", "targets",
+     "size", "sizes", "shape", "shapes"}
 )  # fmt: skip
 _WRAPPERS = frozenset(
     {"tqdm", "enumerate", "zip", "sorted", "list", "reversed", "tuple", "track", "progress_bar", "trange", "set", "iter"}
@@ -94,6 +94,7 @@ def _hit(program: Program, node: ast.AST, unit: ast.AST, held: str) -> Hit:
         if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized)
         or role_of(held) == "eval"
         or not _is_learnt_from(program)
+        or _is_shown(program, held)
         else None,
     )
 
@@ -102,6 +103,14 @@ def _is_learnt_from(program: Program) -> bool:
     """Does the file train, or make data sets? What only shows pictures, or runs over them, is given few."""
     facts = program.facts
     return bool(facts.fits or facts.training_loops or facts.loaders or facts.datasets)
+
+
+def _is_shown(program: Program, held: str) -> bool:
+    """`for i in range(3): axes[i].imshow(images[i])`: nothing but a few by their number."""
+    uses = [use for use in program.names(held) if isinstance(use.ctx, ast.Load)]
+    indexed = (use for use in uses if isinstance(parent := program.parent(use), ast.Subscript) and parent.value is use)
+    rounds = [num_items(program, loop.iter) or _HANDFUL for use in indexed for loop in rounds_of(program, use)[:1]]
+    return len(rounds) == len(uses) > 0 and max(rounds) < _HANDFUL
 
 
 # What keeps pictures

@@ -16,8 +16,8 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
 does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
-lessons), and so are a small network's training that stops early, a few dense layers on rows of a table, and a network that its
-function makes and throws away, giving back its scores.
+lessons), and so are fewer than 5,000 steps over the whole set at once, a small network's training that stops early, a few dense
+layers on rows of a table, and a network that its function makes and throws away, giving back its scores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from unchoke.code.facts.epochs import (
     trains_on_kept_features,
     trains_on_small_set,
 )
-from unchoke.code.facts.loops import Fit, is_range, most, unwrapped
+from unchoke.code.facts.loops import Fit, count_of, most, unwrapped
 from unchoke.code.facts.origins import may_save
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.node_index import names_in
@@ -80,17 +80,16 @@ def _saves(program: Program, calls: Iterable[ast.Call]) -> bool:
 def _by_steps(program: Program) -> Iterator[Hit]:
     """A loop of thousands of steps that is in no loop over epochs."""
     for loop in program.facts.training_loops:
-        node = loop.node
-        inner = unwrapped(program, node.iter) if isinstance(node, ast.For) and loop.epochs is None else None
-        if not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
+        if not isinstance(loop.node, ast.For) or loop.epochs is not None:
             continue
-        count = most(program, inner.args[:2][-1])
-        if is_long(count) and count >= _MANY_STEPS and not _saves(program, calls_run_by(program, *node.body)):
+        count = count_of(program, loop.node)
+        if is_long(count) and count >= _MANY_STEPS and not _saves(program, calls_run_by(program, *loop.node.body)):
             yield Hit(
-                node,
+                loop.node,
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
                 {"steps": int(count)},
                 "save the weights every few hundred steps, `if step % 500 == 0:`, under a temporary name that is then renamed",
+                kind="nit" if is_light(program) else None,
             )
 
 
@@ -110,7 +109,9 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         f"{count} epochs with nothing saved inside the loop: a kill loses all of them",
         {"epochs": count},
         fix,
-        kind="nit" if _is_thrown_away(program, run) or _is_inner(program, run) else _kind(program, count),
+        kind="nit"
+        if _is_thrown_away(program, run) or _is_inner(program, run) or (run.batches is run.node and count < _MANY_STEPS)
+        else _kind(program, count, stops_early=any(program.within(run.node, ast.Break))),
     )
 
 

@@ -80,6 +80,8 @@ def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
     branches = (above for above in program.ancestors(loader.call) if isinstance(above, ast.If))
     if program.facts.is_conditional(loader.call) or any(program.index.holds(loop, branch) for branch in branches):
         return True
+    if isinstance(loader.dataset, ast.Call) and program.keyword(loader.dataset, "num_epochs"):
+        return True  # a reader that ends
     changing = {part.id for part in program.within(loop, ast.Name) if isinstance(part.ctx, ast.Store)}
     used = names_in(*arguments(loader.call))
     return bool(used & changing - set(program.targets(loader.call)))
