@@ -8,7 +8,6 @@ nearer than a candidate's distance there cannot be missed; cosines are then work
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -86,11 +85,13 @@ def find_nearest(feats_nd: NDArray[np.float16], *, num: int = NUM_NEAREST) -> Ne
 
 
 def _turned(units: UnitRows) -> torch.Tensor:
-    """The rows in the directions in which they differ most."""
+    """The rows in the directions in which they differ most; as they are where they are too few to tell, and cheap anyway."""
     step = max(1, len(units) // _MOST_TURNED)
     some = units(np.arange(0, len(units), step))
-    dims = min(_DIMS, some.shape[1])
-    basis: Any = torch.linalg.eigh(some.T @ some).eigenvectors[:, -dims:]
+    if len(some) <= some.shape[1]:
+        return units(slice(0, len(units)))
+    spread = (some.T @ some).double().numpy()  # eigenvalues that repeat need not converge in single precision
+    basis = torch.from_numpy(np.linalg.eigh(spread).eigenvectors[:, -_DIMS:].astype(np.float32))
     return torch.cat([units(slice(start, start + _BLOCK)) @ basis for start in range(0, len(units), _BLOCK)])
 
 
