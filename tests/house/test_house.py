@@ -15,7 +15,7 @@ SRC = ROOT / "src" / "unchoke"
 ROOMS = [
     {"cli"},
     {"commands"},
-    {"linting", "notebooks", "chokes", "tuning", "masks"},
+    {"linting", "notebooks", "chokes", "tuning", "masks", "portable"},
     {"code"},
     {"training"},
     {"features"},

@@ -19,7 +19,7 @@ from unchoke.core.settings import OPTIONS
 
 FILE = Path(unchoke.__file__)
 COMMANDS = [
-    *("budget", "check", "demo", "doctor", "encoders", "evaluate", "extract", "fit", "lint", "notebook"),
+    *("budget", "check", "demo", "doctor", "encoders", "evaluate", "export", "extract", "fit", "lint", "notebook"),
     *("predict", "report", "tile", "train", "tune"),
 ]
 OF_TWO_WORDS = {
