@@ -38,7 +38,10 @@ class HeadAnswers(nn.Module):
         self.shown = PhotoInput(frozen.spec.preprocess, TilePlan())
         self.frozen = frozen.runnable()
         self.kind, self.is_class = head.config.kind, head.kind == "classification"
-        self.params = nn.ParameterDict(stack_params([head.params], device=torch.device("cpu")))
+        stacked = stack_params([head.params], device=torch.device("cpu"))
+        self.kept = {name: f"head_{name.replace('.', '_')}" for name in stacked}  # torch takes no dots in names
+        for name, values in stacked.items():
+            self.register_buffer(self.kept[name], values)
         self.register_buffer("mean", torch.from_numpy(head.standardiser.mean))
         self.register_buffer("inverse_std", torch.from_numpy(head.standardiser.std).reciprocal())
         self.register_buffer("target_mean", torch.from_numpy(head.target_mean))
@@ -46,7 +49,8 @@ class HeadAnswers(nn.Module):
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         features = self.frozen(self.shown(pixels).permute(0, 2, 3, 1)).half().float()
-        outputs = forward(self.kind, dict(self.params), (features - self.mean) * self.inverse_std)[:, 0]
+        params = {name: getattr(self, kept) for name, kept in self.kept.items()}
+        outputs = forward(self.kind, params, (features - self.mean) * self.inverse_std)[:, 0]
         return outputs if self.is_class else outputs * self.target_std + self.target_mean
 
 
