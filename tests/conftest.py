@@ -30,7 +30,7 @@ SYSTEM = (
     *(f"unit/training/network/test_{name}.py" for name in ("distributed", "memory_trial", "parallel", "plan_memory")),
     *(f"unit/training/network/test_{name}.py" for name in ("prepare_pixels", "trained_network")),
     *(f"unit/tuning/{name}.py" for name in ("claims/test_measurements", "test_tune_training")),
-    *(f"unit/commands/test_{name}.py" for name in ("budget", "demo_scenes", "detach", "export", "fit", "folds")),
+    *(f"unit/commands/test_{name}.py" for name in ("budget", "demo_scenes", "detach", "export", "export_model", "fit", "folds")),
     *(f"unit/commands/test_{name}.py" for name in ("profile_script", "profile_train", "segment_predict", "segment_train")),
     *(f"unit/commands/test_{name}.py" for name in ("tile", "tune")),
     *(f"cli/test_{name}.py" for name in ("budget", "detach", "front_door", "notebook", "process")),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from unchoke.commands.doctor import DoctorReport as DoctorReport
     from unchoke.commands.encoder_result import EncodersResult as EncodersResult
     from unchoke.commands.evaluate import Evaluation as Evaluation
+    from unchoke.commands.export_model import ExportedModel as ExportedModel
     from unchoke.commands.folds import FoldsResult as FoldsResult
     from unchoke.commands.notebook import NotebookReport as NotebookReport
     from unchoke.commands.predict import Predictions as Predictions
@@ -1416,6 +1417,41 @@ def export_run(
     return export(run, to, weights=weights, out=out, on_event=on_event)
 
 
+def export(
+    run: str | Path,
+    *,
+    to: str | Path,
+    format: str = "onnx",
+    precision: str = "f32",
+    weights: str | Path | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> ExportedModel:
+    """The model of a run as one file, from pixels to answers, for onnxruntime, OpenVINO or torch alone.
+
+    It is handed over only if it answers as the run does, on the run's own test photos and on pictures of many sizes.
+
+    Args:
+        run: A run: exp_3, 3, latest or best.
+        to: The folder to make, whole or not at all.
+        format: onnx, openvino or pt2.
+        precision: f32, f16 (weights in half the bytes) or int8 (fitted to photos of the train split).
+        weights: The encoder's weights, where they are no longer found.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The folder, facts of the model, and its `agreement` with the run.
+
+    Example:
+        >>> unchoke.export("best", to="model", out="work").facts["file"]
+        'model.onnx'
+    """
+    from unchoke.commands.export_model import export_model
+
+    return export_model(run, to=to, format=format, precision=precision, weights=weights, out=out, on_event=on_event)
+
+
 def list_presets() -> list[Preset]:
     """The presets, with what each is for and what it expects of the data.
 
@@ -2428,6 +2464,7 @@ _LAZY: dict[str, str] = {
     "ExtractResult": "unchoke.commands.results",
     "Finding": "unchoke.core.findings",
     "FitResult": "unchoke.commands.results",
+    "ExportedModel": "unchoke.commands.export_model",
     "FoldsResult": "unchoke.commands.folds",
     "LintResult": "unchoke.linting.lint_engine",
     "NotebookReport": "unchoke.commands.notebook",
@@ -2463,6 +2500,7 @@ __all__ = [
     "DoctorReport",
     "EncodersResult",
     "Evaluation",
+    "ExportedModel",
     "ExtractResult",
     "Finding",
     "FitResult",
@@ -2501,6 +2539,7 @@ __all__ = [
     "encoders",
     "errors",
     "evaluate",
+    "export",
     "export_run",
     "extract",
     "fit",

@@ -15,7 +15,7 @@ SRC = ROOT / "src" / "unchoke"
 ROOMS = [
     {"cli"},
     {"commands"},
-    {"linting", "notebooks", "chokes", "tuning", "masks", "curation", "local_page"},
+    {"linting", "notebooks", "chokes", "tuning", "masks", "curation", "portable", "local_page"},
     {"code"},
     {"training"},
     {"features"},

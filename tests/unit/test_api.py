@@ -19,8 +19,8 @@ from unchoke.core.settings import OPTIONS
 
 FILE = Path(unchoke.__file__)
 COMMANDS = [
-    *("budget", "check", "curate", "demo", "doctor", "encoders", "evaluate", "extract", "fit", "lint", "notebook"),
-    *("predict", "report", "tile", "train", "tune", "ui"),
+    *("budget", "check", "curate", "demo", "doctor", "encoders", "evaluate", "export", "extract", "fit", "lint"),
+    *("notebook", "predict", "report", "tile", "train", "tune", "ui"),
 ]
 OF_TWO_WORDS = {
     "claims list": "list_claims",

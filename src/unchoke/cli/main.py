@@ -218,6 +218,7 @@ def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     show("report", json, work)
 
 
+app.command("export", short_help="A run's model as one file for other runtimes.", rich_help_panel=_RUNS)(runs.export)
 app.command("tile", short_help="Scenes to NPZ tiles with masks and a manifest.", rich_help_panel=_SCENES)(scenes.tile)
 app.command("encoders", short_help="Which network suits your photos?", rich_help_panel=_TRAIN)(tuning.encoders)
 app.command("tune", short_help="Try the tricks on your data; keep what is faster.", rich_help_panel=_SPEED)(tuning.tune)

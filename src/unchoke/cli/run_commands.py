@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -116,6 +117,40 @@ def runs_export(
         return PlainResult(result, f"exported  {to}\nnext      unchoke {given.format(shlex.quote(str(to)))}")
 
     show("runs export", json, work)
+
+
+class ModelFormat(StrEnum):
+    """The runtime a model is written for."""
+
+    onnx = "onnx"
+    openvino = "openvino"
+    pt2 = "pt2"
+
+
+class ModelPrecision(StrEnum):
+    """How a model's weights are kept."""
+
+    f32 = "f32"
+    f16 = "f16"
+    int8 = "int8"
+
+
+def export(
+    run: Run,
+    to: Annotated[Path, typer.Option("--to", help="The folder to make.")],
+    format: Annotated[
+        ModelFormat, typer.Option("--format", help="For onnxruntime, OpenVINO, or torch alone.")
+    ] = ModelFormat.onnx,
+    precision: Annotated[
+        ModelPrecision, typer.Option("--precision", help="f16: weights in half the bytes; int8: fitted to your photos.")
+    ] = ModelPrecision.f32,
+    weights: Weights = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """The model of a run as one file, from pixels to answers, checked on the run's own test photos before it is handed over."""
+    options: dict[str, Any] = {"to": to, "format": format.value, "precision": precision.value, "weights": weights, "out": out}
+    show("export", json, lambda console: unchoke.export(run, on_event=console.on_event, **options))
 
 
 @presets_app.callback()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unchoke.commands.export import encoder_of
@@ -71,6 +72,8 @@ class OpenOptions:
     listener: OnEvent
     read: Callable[[str], bytes] = read_bytes
     """The content of a picture's file."""
+    plain: bool = False
+    """Everything in float32 by torch on the processor, whatever the run used."""
 
     def warn(self, text: str) -> None:
         self.listener(Note(text, "warning"))
@@ -149,7 +152,10 @@ def open_network_model(found: FoundRun, paths: Sequence[str], options: OpenOptio
         engine = _engine(found, frozen_part(encoder, cut), extra, options)
         recipe, engines = _recipe(trained, extra, cut, engine), (engine,)
         turn = partial(_activations, engine, recipe.network)
-    ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut, loop=extra.get("loop"))
+    device = "cpu" if options.plain else options.device
+    ready = open_network(
+        found, trained, on_event=options.listener, device=device, cut=cut, loop=extra.get("loop"), full=options.plain
+    )
     tiles = trained.spec.tiles.num_tiles
 
     def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
@@ -193,6 +199,8 @@ def _chunk(recipe: PictureRecipe, activation: tuple[int, ...]) -> int:
 
 def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: OpenOptions) -> FrozenEngine:
     """The engine the run's features were made with, or plain torch (with a note) where it cannot be used."""
+    if options.plain:
+        return TorchEngine(encoder, device=torch.device("cpu"))
     policy = choose_policy(detect_machine(), overrides={"device": options.device})
     engine, precision = str(extra["engine"]), str(extra["precision"])
     if engine == "openvino":

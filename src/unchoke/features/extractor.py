@@ -158,13 +158,13 @@ def load_views(path: str, sample_id: str, content: str, recipe: PictureRecipe) -
 
 def decode_views(data: bytes, sample_id: str, recipe: PictureRecipe) -> list[Pixels]:
     """The same of bytes already read; `sample_id` decides what the augmented views show."""
-    image = decode_image(data, cover_px=_cover_px(recipe))
+    image = decode_image(data, cover_px=shown_cover_px(recipe))
     show = _show_whole if recipe.tiles.is_whole else _show_tiles
     with during("transform"):
         return [shown for number in range(1 + recipe.num_augmented) for shown in show(image, sample_id, number, recipe)]
 
 
-def _cover_px(recipe: PictureRecipe) -> int | None:
+def shown_cover_px(recipe: PictureRecipe) -> int | None:
     """The short side to keep when a file is decoded smaller; None where it must not be."""
     times = _AUGMENTED_COVER if recipe.num_augmented and recipe.cover is not None else recipe.cover
     return None if times is None else cover_px(recipe.tiles, recipe.encoder.preprocess, times=times)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unchoke.core.packed_text import PackedText, PackedTextDtype, pack_columns, read_packed
@@ -33,6 +33,7 @@ def cells_of(column: pd.Series[Any]) -> list[Any]:
     return column.astype(object).where(column.notna(), None).tolist()
 
 
+@settings(deadline=None)
 @given(st.lists(CELLS, max_size=4), st.data())
 def test_cells_are_found_taken_and_set_as_those_of_plain_text(pieces: list[list[str | None]], data: st.DataObject) -> None:
     ours, theirs = packed(*pieces), plain(*pieces)
@@ -50,6 +51,7 @@ def test_cells_are_found_taken_and_set_as_those_of_plain_text(pieces: list[list[
     assert cells_of(ours) == cells_of(theirs), "the column itself is as it was"
 
 
+@settings(deadline=None)
 @given(st.lists(CELLS, max_size=4))
 def test_questions_have_the_answers_of_plain_text(pieces: list[list[str | None]]) -> None:
     ours, theirs = packed(*pieces), plain(*pieces)
@@ -66,6 +68,7 @@ def test_questions_have_the_answers_of_plain_text(pieces: list[list[str | None]]
     assert cells_of(ours.dropna().sort_values()) == cells_of(theirs.dropna().sort_values())
 
 
+@settings(deadline=None)
 @given(CELLS, CELLS)
 def test_text_beside_packed_text_is_packed_too(left: list[str | None], right: list[str | None]) -> None:
     both = pd.concat([packed(left), plain(right)], ignore_index=True)
@@ -75,6 +78,7 @@ def test_text_beside_packed_text_is_packed_too(left: list[str | None], right: li
     assert cells_of(pd.Series(pickle.loads(pickle.dumps(both.array)))) == cells_of(both)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["", "a", "b", "é"]), max_size=12), max_size=4), st.data())
 def test_a_sequence_of_its_cells(pieces: list[list[str]], data: st.DataObject) -> None:
     cells = [cell for piece in pieces for cell in piece]

@@ -206,9 +206,13 @@ class TiledNetwork(TrainableNetwork):
             raise ValueError(f"{x.shape[1]} tiles were given, {self.config.tiles.num_tiles} are expected")
         feats = self.suffix(x.flatten(0, 1))
         with torch.autocast(x.device.type, enabled=False):
-            full = feats.to(torch.promote_types(feats.dtype, torch.float32))
-            feats_nstd = full.reshape(len(x), self.config.tiles.streams, -1, self.config.dim)
-            return self._answer(self.head(self._fused(feats_nstd, inputs)))
+            return self.answer(feats.to(torch.promote_types(feats.dtype, torch.float32)), inputs)
+
+    def answer(self, feats: torch.Tensor, inputs: torch.Tensor | None = None) -> torch.Tensor:
+        """Outputs (n, names) for what the suffix gave (n · tiles, dim), in full precision."""
+        tiles = self.config.tiles
+        feats_nstd = feats.reshape(-1, tiles.streams, tiles.rows * tiles.cols, self.config.dim)
+        return self._in_units(self.head(self._fused(feats_nstd, inputs)))
 
     def _fused(self, feats_nstd: torch.Tensor, inputs: torch.Tensor | None) -> torch.Tensor:
         """(n, head inputs): each stream's tiles as one vector, side by side, then the extra columns, standardised."""
@@ -219,7 +223,7 @@ class TiledNetwork(TrainableNetwork):
             parts.append((inputs - self.input_mean) / self.input_std)
         return torch.cat(parts, dim=1)
 
-    def _answer(self, raw: torch.Tensor) -> torch.Tensor:
+    def _in_units(self, raw: torch.Tensor) -> torch.Tensor:
         if self.config.kind == "classification":
             return raw
         values = (F.softplus(raw) if self.config.positive else raw) * self.target_std + self.target_mean

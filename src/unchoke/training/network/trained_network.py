@@ -185,12 +185,15 @@ def open_network(
     cut: Cut | None = None,
     as_in_training: bool = False,
     loop: Mapping[str, Any] | None = None,
+    full: bool = False,
 ) -> ReadyNetwork:
     """Build the network as the run's evaluation had it. `as_in_training` also takes its number of threads, for equal bits.
 
-    `loop` is how it was trained, where the run's record does not say so: it is one of several models.
+    `loop` is how it was trained, where the run's record does not say so: it is one of several models. `full` is for float32,
+    whatever it was trained in.
     """
     trained_by = loop_of(found.record) if loop is None else LoopConfig(**loop)
+    trained_by = replace(trained_by, dtype="float32") if full else trained_by
     return _open(trained, trained_by, on_event=on_event, device=device, cut=cut, as_in_training=as_in_training)
 
 

@@ -1,0 +1,143 @@
+"""Pixels of any size to a network's input inside the model: the very numbers of `photos.pixels.resize`, by two matrix products.
+
+In: uint8 pixels (n, height, width, RGB). Out: whole numbers 0…255 as float32 (n · tiles, RGB, size, size). Runtimes have no
+antialiased resize that keeps torch's rounding, so its weights are computed in the graph from the picture's size: torch's own
+fixed-point weights, as whole numbers in float32, whose products and sums are exact up to about a third of the size. Beyond, about
+one number in 20,000 is off by 1 of 255. Decoding and turning upright are not done here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import nn
+
+from unchoke.photos.pixels.resize import Preprocess
+from unchoke.photos.pixels.tile_grid import TilePlan
+
+Filter = Literal["bilinear", "bicubic"]
+_MOST_BITS = 22
+_INT16_END = 1 << 15
+
+
+class PhotoInput(nn.Module):
+    """What `fit_to_input` does to a picture, or `cut_tiles` where there are tiles, for a batch of one size."""
+
+    def __init__(self, preprocess: Preprocess, tiles: TilePlan) -> None:
+        super().__init__()
+        known = preprocess.interpolation in ("bilinear", "bicubic")
+        self.filter = cast(Filter, preprocess.interpolation if known else "bicubic")
+        self.size_px, self.short_px, self.tiles = preprocess.size_px, preprocess.resize_px, tiles
+
+    def forward(self, pixels_nhwc: torch.Tensor) -> torch.Tensor:
+        pixels = pixels_nhwc.permute(0, 3, 1, 2).float()
+        return self._whole(pixels) if self.tiles.is_whole else self._cut(pixels)
+
+    def _whole(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The short side to `short_px`, and of that the central square."""
+        height, width = pixels.shape[2:]
+        smaller: Any = torch.sym_min  # torch leaves it untyped
+        short = smaller(height, width)
+        return self._resize(pixels, self.short_px * height // short, self.short_px * width // short)
+
+    def _cut(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Every tile resized whole, in the order of `tile_windows`."""
+        height, width = pixels.shape[2:]
+        plan = self.tiles
+        tiles = []
+        for stream in range(plan.streams):
+            left, right = width * stream // plan.streams, width * (stream + 1) // plan.streams
+            for row in range(plan.rows):
+                top, bottom = height * row // plan.rows, height * (row + 1) // plan.rows
+                for column in range(plan.cols):
+                    begin, end = (left + (right - left) * place // plan.cols for place in (column, column + 1))
+                    tiles.append(self._resize(pixels[:, :, top:bottom, begin:end], self.size_px, self.size_px))
+        return torch.stack(tiles, dim=1).flatten(0, 1)
+
+    def _resize(self, pixels: torch.Tensor, height_px: int, width_px: int) -> torch.Tensor:
+        """To `height_px` × `width_px`, across first, as torch does it; of the result only the central square is computed."""
+        height, width = pixels.shape[2:]
+        across, unit = fixed_weights(width, width_px, self.size_px, self.filter)
+        pixels = _rounded(torch.matmul(pixels, across.T), unit)
+        down, unit = fixed_weights(height, height_px, self.size_px, self.filter)
+        return _rounded(torch.matmul(down, pixels), unit)
+
+
+def fixed_weights(in_px: int, out_px: int, size_px: int, filter_: Filter) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (size_px, in_px) that give the central `size_px` of `out_px` numbers, and what they add up to, a power of two.
+
+    torch computes them in float64 and rounds them to whole numbers. OpenVINO has no float64, so each is the sum of two float32
+    here: one that is exact in all that is done with it, and a small rest.
+    """
+    weights, rest = _filtered(*_distance(in_px, out_px), filter_)
+    total, total_rest = weights.sum(dim=1, keepdim=True), rest.sum(dim=1, keepdim=True)
+    shares = (weights + rest) / (total + total_rest)
+    powers = 2.0 ** torch.arange(1, _MOST_BITS + 1, dtype=torch.float32)
+    unit = 2.0 ** ((shares.max() * powers + 0.5).floor() < _INT16_END).float().sum()
+    whole = (shares * unit + 0.5).floor()
+    # What is left over after that rounding, part by part so that each product is exact, tells whether it was the right one.
+    ones, parts = _split(total, 1)
+    parts, last = _split(parts, 256)
+    left = ((unit * weights - whole * ones) - whole * parts) - whole * last + (unit * rest - whole * total_rest)
+    half = (total + total_rest) / 2
+    whole = whole + (left > half).float() - (left < -half).float()
+    return whole.index_select(0, _centre(out_px, size_px) + torch.arange(size_px)), unit
+
+
+def _distance(in_px: int, out_px: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """How far each of `in_px` numbers is from where each of `out_px` lies, in widths of the filter: in 512ths, and the rest.
+
+    Distances are whole numbers over a whole number; beyond the filter's reach all are alike.
+    """
+    ends = torch.arange(out_px, dtype=torch.int64)[:, None] * 2 + 1
+    places = torch.arange(in_px, dtype=torch.int64)[None] * 2 + 1
+    width = _larger(2 * in_px, 2 * out_px)
+    over = (places * out_px - ends * in_px).abs().clamp(max=2 * width).float()
+    coarse = (over / width * 512).floor()
+    left = over * 512 - coarse * width
+    fine = (left / width * 2048).floor()
+    left = left * 2048 - fine * width
+    return coarse / 512, (fine + left / width) / 2**20
+
+
+def _filtered(coarse: torch.Tensor, fine: torch.Tensor, filter_: Filter) -> tuple[torch.Tensor, torch.Tensor]:
+    """The filter at the distance `coarse` + `fine`, in 65,536ths and the rest.
+
+    The cubic one is 1 − t²(2.5 − 1.5 t) up to a distance of 1, and −s²(1 − s)/2 with s = 2 − t from there to 2.
+    """
+    if filter_ == "bilinear":
+        value, rest = 1 - coarse, -fine
+        reach = value + rest > 0
+    else:
+        near, reach = coarse < 1, coarse < 2
+        at, at_rest = torch.where(near, coarse, 2 - coarse), torch.where(near, fine, -fine)
+        times, times_rest = torch.where(near, 2.5 - 1.5 * at, 0.5 - 0.5 * at), torch.where(near, -1.5, -0.5) * at_rest
+        square, square_rest = at * at, 2 * at * at_rest + at_rest * at_rest
+        high, low = _split(square, 512)
+        value = near.float() - high * times
+        rest = -(square * times_rest + square_rest * times + square_rest * times_rest) - low * times
+    zero = torch.zeros_like(value)
+    value, more = _split(torch.where(reach, value, zero), 65536)
+    return value, torch.where(reach, rest, zero) + more
+
+
+def _split(values: torch.Tensor, parts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """In so many parts of 1, rounded down, and the rest."""
+    whole = (values * parts).floor() / parts
+    return whole, values - whole
+
+
+def _larger(first: int, second: int) -> int:
+    larger: Any = torch.sym_max  # torch leaves it untyped
+    return cast(int, larger(first, second))
+
+
+def _centre(length_px: int, size_px: int) -> int:
+    """`resize.centre_offset`, which rounds halves to the even number, in whole numbers."""
+    half = (length_px - size_px) // 2
+    return half + (length_px - size_px) % 2 * (half % 2)
+
+
+def _rounded(sums: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+    return ((sums + unit / 2) / unit).floor().clamp(0, 255)
