@@ -26,12 +26,7 @@ from unchoke.code.program import Program
 from unchoke.linting.questions import function_around, inherits, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(
-    group="compute",
-    stage="load",
-    title="network run on single samples where data are loaded",
-    command="unchoke extract",
-)
+RULE = Rule(group="compute", stage="load", title="network run on single samples where data are loaded", command="unchoke extract")
 _LOADED = ("from_pretrained", "load_model", "torch.hub.load", "timm.create_model", "clip.load", "torch.jit.load", "hub.load")
 
 

@@ -28,11 +28,7 @@ from unchoke.linting.questions import calls_run_by
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    group="compute",
-    stage="step",
-    title="Keras networks built in a loop and never let go",
-    kind="risk",
-    frameworks=("keras",),
+    group="compute", stage="step", title="Keras networks built in a loop and never let go", kind="risk", frameworks=("keras",)
 )
 _MAKERS = ("tf.keras.Sequential", "tf.keras.Model", "tf.keras.models.", "tf.keras.applications.")
 _LETS_GO = ("clear_session", "Process", "run_in_process", "ProcessPoolExecutor")

@@ -26,13 +26,7 @@ from unchoke.code.facts.loaders import runs_at_import
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(
-    group="process",
-    stage="load",
-    title="`set_start_method` runs on import",
-    kind="risk",
-    holds_alone=True,
-)
+RULE = Rule(group="process", stage="load", title="`set_start_method` runs on import", kind="risk", holds_alone=True)
 
 
 def check(program: Program) -> Iterator[Hit]:

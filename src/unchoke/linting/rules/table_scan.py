@@ -31,11 +31,7 @@ from unchoke.code.program import Program
 from unchoke.linting.questions import calls_run_by, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(
-    group="input",
-    stage="read",
-    title="a table searched, or a row of it built, for each sample",
-)
+RULE = Rule(group="input", stage="read", title="a table searched, or a row of it built, for each sample")
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|dataframe|data_frame|frame|table|annotations?|labels_df|meta|metadata|csv)(?:_\w+)?$|_df$", re.IGNORECASE
 )

@@ -30,11 +30,7 @@ from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
-    group="process",
-    stage="load",
-    title="loader or its workers made anew in every epoch",
-    kind="nit",
-    frameworks=("torch",),
+    group="process", stage="load", title="loader or its workers made anew in every epoch", kind="nit", frameworks=("torch",)
 )
 
 
