@@ -78,6 +78,10 @@ def _stores(program: Program, block: list[ast.stmt], name: str) -> bool:
         for call in program.within(statement, ast.Call):
             if is_save(program, call) or (program.method(call) in _SAVE_METHODS and isinstance(call.func, ast.Attribute)):
                 return True
+            if (helper := program.function_of(call)) is not None and "." in name:  # `if self.file is None: self.open_file()`
+                assigned = [target for node in program.within(helper, ast.Assign, ast.AnnAssign) for target in targets_of(node)]
+                if any(_is_store(program, target, name, own=own) for target in assigned):
+                    return True
     return False
 
 

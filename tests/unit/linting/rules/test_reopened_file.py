@@ -56,6 +56,16 @@ from torch.utils.data import Dataset
             "      self.f = h5py.File(self.path)\n    return self.f",
             0,
         ),
+        (
+            "if self.f is None:\n      self.open_file()\n    return self.x[i]\n"
+            "  def open_file(self):\n    self.f = h5py.File(self.path)\n    self.x = self.f['x']",
+            0,
+        ),
+        (
+            "if self.other is None:\n      self.open_file()\n    return self.x[i]\n"
+            "  def open_file(self):\n    self.f = h5py.File(self.path)\n    self.x = self.f['x']",
+            1,
+        ),
         ("with h5py.File('log.h5', 'a') as f:\n      f['seen'][i] = 1", 0),
     ],
 )
