@@ -55,9 +55,11 @@ class RealLabel:
     text: str
 
     def covers(self, finding: Finding, root: Path) -> bool:
-        if finding.path != str(root / self.file) or finding.code not in self.rules or finding.cell != self.cell:
-            return False
-        return self.line is None or abs((finding.line or 0) - self.line) <= NEAR_LINES
+        """Found by the finding itself, or by its naming this rule and line as what to do next on the same pipeline."""
+        places = [{"code": finding.code, "cell": finding.cell, "line": finding.line}, *finding.evidence.get("also", ())]
+        own = [place for place in places if place["code"] in self.rules and place["cell"] == self.cell]
+        near = any(self.line is None or abs((place["line"] or 0) - self.line) <= NEAR_LINES for place in own)
+        return finding.path == str(root / self.file) and near
 
 
 def read_labels(root: Path) -> list[RealLabel]:

@@ -88,6 +88,19 @@ def test_a_report_goes_to_a_file_and_the_sum_to_stdout(form: str, unchoke: Type,
     assert again.last["result"]["files"] == 3
 
 
+def test_findings_are_kept_for_the_page_of_a_workspace_that_is_named(unchoke: Type, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BAD)
+    root = tmp_path / "out"
+    plain = unchoke("lint", tmp_path / "train.py", "--select", CODE)
+    assert not root.exists()
+    kept = unchoke("lint", tmp_path / "train.py", "--select", CODE, "--out", root)
+    assert (kept.code, kept.stdout.splitlines()[:3]) == (1, plain.stdout.splitlines()[:3])
+    assert f"unchoke ui --out {root}" in kept.stderr
+    found = json.loads((root / "logs" / "lint.json").read_text())
+    assert found["words"] == [str(tmp_path / "train.py"), "--select", CODE]
+    assert [one["code"] for one in found["findings"]] == [CODE]
+
+
 def test_select_and_ignore_take_codes_and_groups(unchoke: Type, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BAD)
 

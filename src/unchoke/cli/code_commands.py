@@ -46,6 +46,7 @@ class LintOptions:
     form: ReportForm
     output: str | None
     statistics: bool
+    out: str | None
 
 
 def lint(
@@ -73,6 +74,9 @@ def lint(
         str | None, typer.Option("--explain", metavar="RULE", help="The page of a rule, and nothing else.")
     ] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="All rules, and nothing else.")] = False,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="WORKSPACE", help="Keep what is found there, for the page of `unchoke ui`.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Choke points in training code, found by reading it: notebooks and scripts, PyTorch and Keras; nothing is run.
@@ -87,9 +91,8 @@ def lint(
             return _list_rules()
         from unchoke.linting.rules import split_names
 
-        typed = LintOptions(
-            list(paths or ()), split_names(select), split_names(ignore), nits, fix, diff, _form(form, json), output, statistics
-        )
+        rules = split_names(select), split_names(ignore)
+        typed = LintOptions(list(paths or ()), *rules, nits, fix, diff, _form(form, json), output, statistics, out)
         _refuse(typed, json)
         return _lint(typed, console)
 
@@ -139,7 +142,8 @@ def _list_rules() -> Result:
 
 
 def _lint(asked: LintOptions, console: Console) -> Result:
-    from unchoke.linting.lint_session import run_lint
+    from unchoke.core.workspace import out_option
+    from unchoke.linting.lint_session import keep_findings, run_lint
     from unchoke.linting.lint_text import render_sum
 
     if asked.output is not None and asked.output != STDIN:
@@ -153,6 +157,9 @@ def _lint(asked: LintOptions, console: Console) -> Result:
         text = f"{render_sum(linted)}\nwrote  {asked.output}"
     elif linted.written and linted.repaired and asked.form in (ReportForm.sarif, ReportForm.github):
         console.on_event(Note(f"fixed {sum(len(file.applied) for file in linted.repaired)} in {len(linted.repaired)} files"))
+    if asked.out is not None:
+        kept = keep_findings(linted.result, [*asked.paths, *linted.chosen], out=asked.out)
+        console.on_event(Note(f"kept in {kept}: unchoke ui{out_option(Path(asked.out))} shows it, under Speed"))
     return PlainResult(linted.to_dict(), text, linted.exit_code)
 
 

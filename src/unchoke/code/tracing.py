@@ -500,8 +500,16 @@ class CallGraph(Nodes):
         before = call.args[: position + 1] if position is not None else []
         if position is not None and len(before) > position and not any(isinstance(given, ast.Starred) for given in before):
             return Choices((before[position],))
+        if (call, name) in self._opening:  # settings that are handed on to a call of the same function
+            return _UNKNOWN
+        self._opening.add((call, name))
         found = [self.entry(keyword.value, name, call) for keyword in call.keywords if keyword.arg is None]
+        self._opening.discard((call, name))
         return next((item for item in found if not item.absent), None) or reduce(or_, found, _ABSENT)
+
+    @cached_property
+    def _opening(self) -> set[tuple[ast.Call, str]]:
+        return set()
 
     def keyword(self, call: ast.Call, name: str) -> ast.keyword | None:
         return next((keyword for keyword in call.keywords if keyword.arg == name), None)

@@ -143,6 +143,7 @@ def line_diff(item: LintFinding) -> list[str]:
     lines: list[str] = []
     for cell in item.source.cells:
         own = [edit for edit in edits if edit.place.cell == cell.number]
+        own = own if own and _still_parses(cell, apply_edits(cell.text, own)) else []
         before, after = split_lines(cell.text), split_lines(apply_edits(cell.text, own)) if own else []
         for kind, begin, end, other, stop in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if own else ():
             if kind != "equal":

@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from unchoke.code.facts.stakes import text_of
 from unchoke.code.nodes import is_main_test
 from unchoke.code.source import SourceFile
 from unchoke.core import listing
@@ -51,14 +52,7 @@ def _is_packaged(folder: Path) -> bool:
     above = (root, root.parent) if root.name in ("src", "lib") else (root,)
     if any((base / name).is_file() for base in above for name in _METADATA):
         return True
-    if any("[build-system]" in _text(base / "pyproject.toml") for base in above):
+    if any("[build-system]" in text_of(base / "pyproject.toml") for base in above):
         return True
-    offers = _OFFERS.search(_text(root / inner[-1] / "__init__.py")) is not None
+    offers = _OFFERS.search(text_of(root / inner[-1] / "__init__.py")) is not None
     return offers and not any(name.endswith((".py", ".ipynb")) for name in listing.names(root))
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

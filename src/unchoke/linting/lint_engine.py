@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from unchoke.code.facts.stakes import is_little, is_reached, texts_of, trains_on_small_set
 from unchoke.code.magics import split_lines
 from unchoke.code.neighbours import with_neighbours
 from unchoke.code.program import Program
@@ -104,6 +105,7 @@ def lint(
 ) -> LintResult:
     """Read every notebook and script at or below `paths` and run the chosen rules; `nits` asks for what hardly matters too."""
     rules = chosen_rules(select, ignore, nits=nits)
+    texts_of.cache_clear()  # files may have changed since
     results = []
     for path, below in _listed(paths):
         with _uncollected():
@@ -214,7 +216,8 @@ def lint_file(source: SourceFile, rules: Sequence[LoadedRule], *, in_tests: bool
     """
     found, problems = _examine(source, rules)
     alone = not in_tests and (not found or not is_library(source))
-    found = _joined([item if alone or (item.rule.holds_alone and not in_tests) else _as(item, kind="nit") for item in found])
+    found = [item if alone or (item.rule.holds_alone and not in_tests) else _as(item, kind="nit") for item in found]
+    found = _one_of_pipeline(_joined(found))
     nitty = {loaded.rule.code for loaded in rules if loaded.nits}
     shown = [item for item in found if item.kind != "nit" or item.rule.code in nitty]
     return LintResult(shown, problems, 1, len(source.cells), len(found) - len(shown))
@@ -242,6 +245,38 @@ def _with_others(first: LintFinding, others: list[LintFinding]) -> LintFinding:
         edits=(*first.hit.edits, *(edit for item in others for edit in item.hit.all_edits)),
         suggestion=(*first.hit.suggestion, *(edit for item in others for edit in item.hit.suggestion)),
     )
+
+
+def _one_of_pipeline(found: list[LintFinding]) -> list[LintFinding]:
+    """Several rules on one way of the data to the step are one finding: of the simplest fix, which tells the others."""
+    shown = {item.rule.code for item in found if item.kind != "nit"}
+    by_lead: dict[str, list[LintFinding]] = {}
+    for item in found:
+        lead = next((code for code in item.rule.eased_by if code in shown), None)
+        if lead is not None:
+            by_lead.setdefault(lead, []).append(item)
+    told = {id(item) for items in by_lead.values() for item in items}
+    leads = {code: next(item for item in found if item.rule.code == code and item.kind != "nit") for code in by_lead}
+    result = []
+    for item in found:
+        if id(item) in told:
+            result.append(_as(item, kind="nit"))
+        elif leads.get(item.rule.code) is item:
+            result.append(_with_besides(item, by_lead[item.rule.code]))
+        else:
+            result.append(item)
+    return result
+
+
+def _with_besides(lead: LintFinding, others: list[LintFinding]) -> LintFinding:
+    places = [f"{item.rule.code} ({_where(item.place)})" for item in others]
+    also = [{"code": item.rule.code, "cell": item.place.cell, "line": item.place.line} for item in others]
+    fix = f"{lead.hit.fix}; then, on the same pipeline: {', '.join(places)}"
+    return _as(lead, fix=fix, evidence={**lead.hit.evidence, "also": also})
+
+
+def _where(place: CodePlace) -> str:
+    return f"line {place.line}" if place.cell is None else f"cell {place.cell}, line {place.line}"
 
 
 def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
@@ -298,8 +333,15 @@ def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProb
             message = f"internal: the rule {loaded.rule.code} failed: {type(error).__name__}: {error}"
             problems.append(FileProblem(program.source.path, None, None, message, internal=True))
             continue
-        made_up = bool(hits) and is_made_up(program)
-        yield from ((loaded, replace(hit, kind="nit") if made_up else hit) for hit in hits)
+        yield from ((loaded, hit if _pays(program, loaded.rule, hit) else replace(hit, kind="nit")) for hit in hits)
+
+
+def _pays(program: Program, rule: Rule, hit: Hit) -> bool:
+    """Do the files show that acting on it would be noticed: it is reached, and there is data enough, that is not made up?"""
+    small = rule.grows and (is_little(program) or (rule.group != "input" and trains_on_small_set(program)))
+    if small or is_made_up(program):
+        return False
+    return not isinstance(hit.at, ast.AST) or is_reached(program, hit.at)
 
 
 def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:

@@ -10,11 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from unchoke.code.source import parse_source
+from unchoke.core import atomic
 from unchoke.core.errors import UsageError
+from unchoke.core.workspace import Workspace
 from unchoke.linting.fixing import FileRepair, line_diff, put_in_place, repair
 from unchoke.linting.lint_engine import LintResult, chosen_rules, join_results, lint, lint_file
 from unchoke.linting.rule import KINDS
@@ -109,6 +112,13 @@ def run_lint(
     chosen = [word for name, codes in (("--select", select), ("--ignore", ignore)) if codes for word in (name, ",".join(codes))]
     chosen += ["--nits"] if nits else []
     return LintSession(list(paths), result, rules, time.perf_counter() - begun, list(repaired.values()), fix, chosen)
+
+
+def keep_findings(result: LintResult, words: Sequence[str], *, out: Path | str) -> Path:
+    """Write what was found into a workspace, for its page; `words` are what was typed. What was kept there before is replaced."""
+    file = Workspace(Path(out)).lint_file
+    atomic.write_json(file, {"words": [*words], "when": datetime.now(UTC).isoformat(timespec="seconds"), **result.to_dict()})
+    return file
 
 
 def _name_of(stdin: bytes) -> str:

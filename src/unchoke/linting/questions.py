@@ -16,24 +16,12 @@ from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped
 from unchoke.code.facts.origins import comprehensions_round, runs_for_each_sample, sources
-from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, TABLE_PARSERS, words
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import arguments, remembered
 from unchoke.code.program import Program
 
 Round = ast.For | ast.AsyncFor | ast.comprehension
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_HEAVY = re.compile(
-    r"(?:Conv\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*|\w*Attention|Embedding|\w*Pool\w*|from_pretrained|flow_from_\w+|TFRecordDataset|"
-    r"image_dataset_from_directory|read_file)$|(?:torchvision|timm|transformers|torch\.hub|tf\.keras\.applications)\.|"
-    r"^(?!\?|sklearn\.|tf\.keras\.|tensorflow_decision_forests\.)\w+\..*(?:net\d*|vit|bert|gpt|encoder|decoder|backbone|model)$",
-    re.IGNORECASE,
-)
-_SENSES = frozenset(
-    {"image", "images", "img", "imgs", "picture", "pictures", "photo", "photos", "pixel", "pixels", "mask", "masks", "frame",
-     "frames", "video", "videos", "audio", "waveform", "spectrogram", "speech", "token", "tokens", "tokenizer", "tile", "tiles",
-     "patch", "patches"}
-)  # fmt: skip
-_ROWS_OF_NUMBERS = frozenset({"Linear", "Dense", "TensorDataset"})
 _DRAWN = re.compile(
     r"^(?:torch|numpy\.random|tf\.random)\.(?:randn?|randint|normal|uniform|random|random_sample|standard_normal)$"
 )
@@ -66,6 +54,12 @@ def calls_run_by(program: Program, *parts: ast.AST) -> Iterator[ast.Call]:
     """The calls in these parts of the file, then those of the functions that they reach."""
     reached = {function for part in parts for function in program.reach(part)}
     return program.calls_in([*parts, *program.in_order(reached - set(parts))])
+
+
+def acts(program: Program, *blocks: ast.AST) -> bool:
+    """`env.step(action.cpu().numpy())`: each round waits for what an environment answers, and goes on from there."""
+    run = calls_run_by(program, *blocks)
+    return any(program.method(call) == "step" and "env" in program.text(call.func).lower() for call in run)
 
 
 def torch_loaders(program: Program) -> list[BatchSource]:
@@ -101,20 +95,6 @@ def num_items(program: Program, node: ast.expr) -> int | None:
     told = program.method(inner) in _DRAWS or (is_range(program, inner) and len(inner.args) == 1)
     count = program.value(size) if told else None
     return count if isinstance(count, int) else None
-
-
-@remembered
-def is_light(program: Program) -> bool:
-    """A few dense layers on rows of numbers, as far as the file says: an epoch takes seconds, and a run is soon done again."""
-    if not _SENSES.isdisjoint(word for node in program.nodes(ast.Name) for word in words(node.id)):
-        return False
-    calls = [(program.name(call), program.method(call)) for call in program.nodes(ast.Call)]
-    opened = DECODERS | RASTER_OPENERS - {"tarfile.open", "zipfile.ZipFile"}
-    if any(name in opened or _HEAVY.search(name) or method in DECODING_DATASETS for name, method in calls):
-        return False
-    return any(
-        name in TABLE_PARSERS or name.startswith("sklearn.datasets.") or method in _ROWS_OF_NUMBERS for name, method in calls
-    )
 
 
 @remembered

@@ -78,10 +78,16 @@ class Rule:
     kind: Kind = "choke"
     fixable: bool = False
     devices: tuple[str, ...] = ()  # empty: any
+    eased_by: tuple[str, ...] = ()  # rules on the same pipeline with a simpler fix: they tell this one too
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"
     frameworks: tuple[str, ...] = ("torch", "keras")
     holds_alone: bool = False
     code: str = ""  # its file's name with dashes, given when it is loaded
+
+    @property
+    def grows(self) -> bool:
+        """Does what it costs grow with the data? On a little data it is a nit."""
+        return self.kind == "choke" and self.group in ("input", "process", "device")
 
 
 def at_method(program: Program, call: ast.Call) -> CodePlace:

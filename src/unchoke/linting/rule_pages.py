@@ -59,12 +59,7 @@ def build_pages() -> dict[str, str]:
 def write_pages(folder: Path) -> list[str]:
     """Write what differs, remove what belongs to no rule; the names of the files that changed."""
     pages = build_pages()
-    changed = []
-    for name, text in pages.items():
-        file = folder / name
-        if not file.is_file() or file.read_text(encoding="utf-8") != text:
-            atomic.write_text(file, text)
-            changed.append(name)
+    changed = atomic.write_changed(folder, pages)
     for name in listing.names(folder, suffix=".md"):
         if name not in pages:
             (folder / name).unlink()

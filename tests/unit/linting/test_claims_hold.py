@@ -128,9 +128,11 @@ def test_a_lambda_matters_less_without_workers(workers: str, kind: str) -> None:
         ("torch.load('a.pt', weights_only=False)", ["nit"]),
         ("torch.load(sys.argv[1])", ["nit"]),
         ("torch.load(sys.argv[1], weights_only=False)", ["nit"]),
-        ("lambda path: 0\ndef read(path):\n    return torch.load(path, weights_only=False)", ["risk"]),
+        ("lambda path: 0\ndef read(path):\n    return torch.load(path, weights_only=False)", ["nit"]),
+        ("lambda path: 0\ndef read(path):\n    net.load_state_dict(torch.load(path, weights_only=False))", ["risk"]),
         ("lambda path: 0\ndef read(path):\n    return torch.load(path, weights_only=False)  # we trust what we made", ["nit"]),
-        ("torch.load(torch.hub.download_url_to_file('https://a.b/c.pt', 'c.pt') or 'c.pt', weights_only=False)", ["risk"]),
+        ("torch.load(torch.hub.download_url_to_file(url, 'c.pt') or 'c.pt', weights_only=False)", ["nit"]),
+        ("torch.hub.download_url_to_file(url, 'c.pt')\nnet.load_state_dict(torch.load('c.pt', weights_only=False))", ["risk"]),
         ("torch.load(io.BytesIO(b), weights_only=False)", []),
     ],
 )
@@ -146,7 +148,9 @@ def test_a_card_asked_for_its_name_is_taken_for_granted() -> None:
 def test_own_sequences_have_a_batch_size() -> None:
     source = "import keras\nclass Batches(keras.utils.Sequence):\n    def __init__(self, data, batch_size=8): self.data = data\n"
     source += "    def __getitem__(self, i): return self.data[i]\n"
-    assert kinds("eval-batch", source + "train = Batches(a, batch_size=8)\nvalid = Batches(b, batch_size=1)\n") == ["choke"]
+    source += "train = Batches(a, batch_size=8)\nvalid = Batches(b, batch_size=1)\n"
+    assert kinds("eval-batch", source) == ["nit"], "when it is gone through is not said"
+    assert kinds("eval-batch", source + "model.fit(train, validation_data=valid, epochs=40)\n") == ["choke"]
 
 
 FROZEN = """\

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.linted import FIXABLE as RENAMING
+from tests.linted import OneRule
 
-from unchoke.code.source import parse_source
-from unchoke.linting.fixing import FileRepair, apply_edits, repair
-from unchoke.linting.lint_engine import source_files
+from unchoke.code.source import parse_python, parse_source
+from unchoke.linting.fixing import FileRepair, apply_edits, line_diff, repair
+from unchoke.linting.lint_engine import lint, lint_source, source_files
+from unchoke.linting.rule import Edit
 from unchoke.linting.rules import CODES, load_rule
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -244,3 +249,38 @@ def test_a_fix_ends_the_finding_it_is_for(code: str) -> None:
             again = [item for item in result.found if item.finding.code == code and item.hit.all_edits]
             assert not [item for item in again if (item.place.cell, item.hit.message) in gone]
     assert shown, f"no file shows the fix of {code}"
+
+
+def _parses(code: str) -> bool:
+    """As a statement, as what follows a name, as arguments, as a block or a heading without its body; `…` is anything."""
+    ways = ("{}", "x{}", "f({})", "f({}0)", "{} pass", "{}: pass", "def f():\n    {}")
+    return any(parse_python(way.format(code.replace("…", "_")))[0] is not None for way in ways)
+
+
+def test_code_that_is_shown_parses() -> None:
+    """What stands between backticks in a fix, but for commands and magics, and the author's lines with what is suggested."""
+    folders = [ROOT / "benches/lint/corpus", ROOT / "benches/lint/newcomers", ROOT / "tests/specimens/lint"]
+    found = lint(folders, nits=True).found
+    shown = {code for item in found for code in re.findall(r"`([^`]+)`", item.hit.fix)}
+    broken = [code for code in shown if not code.startswith(("%", "!", "--", "unchoke ")) and not _parses(code)]
+    assert len(shown) > 100
+    assert not broken
+    assert all(bool(line_diff(item)) == bool(item.hit.all_edits or item.hit.suggestion) for item in found)
+
+
+def test_a_suggestion_that_would_not_parse_is_not_shown() -> None:
+    source = parse_source("train.py", b"slow = 1\n")
+    [item] = lint_source(source, [RENAMING])[0]
+    broken = replace(item, hit=replace(item.hit, edit=Edit(item.place, "fast(")))
+    assert line_diff(item) == ["- slow = 1", "+ fast = 1"]
+    assert line_diff(broken) == []
+
+
+def test_a_long_function_is_not_cut_off_in_the_fix() -> None:
+    head = "import tensorflow as tf\ndata = tf.data.Dataset.list_files('*.jpg')\ndata = data.map(lambda path: {})\n"
+    for body in (
+        "tf.io.decode_jpeg(path, channels=3)",
+        "tf.io.decode_jpeg(tf.io.read_file(path), channels=3)",
+    ):
+        [item] = OneRule("no-workers").found(head.format(body))
+        assert all(_parses(code) for code in re.findall(r"`([^`]+)`", item.hit.fix))

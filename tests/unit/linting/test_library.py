@@ -65,7 +65,8 @@ def test_what_a_function_does_whoever_calls_it_stays_a_risk(tmp_path: Path) -> N
 
 
 def test_one_fact_is_one_finding(tmp_path: Path) -> None:
-    text = "import torch\ndef read(path):\n" + "".join(f"    {name} = torch.load(path, weights_only=False)\n" for name in "abc")
+    text = "import torch\ndef read(path):\n"
+    text += "".join(f"    {name}.load_state_dict(torch.load(path, weights_only=False))\n" for name in "abc")
     (tmp_path / "a.py").write_text(text)
     (finding,) = lint([tmp_path]).findings
     assert finding.line == 3 and finding.message.endswith("here and in 2 more lines")

@@ -205,7 +205,7 @@ def test_a_hit_may_have_a_gain_of_its_own_which_no_claim_measures() -> None:
         assert (item.finding.expected_gain, item.finding.evidence.get("claim")) == (told, cited)
 
 
-RISKY = "import torch\ndef read(path):\n    return torch.load(path, weights_only=False)\n"
+RISKY = "import torch\ndef read(net, path):\n    net.load_state_dict(torch.load(path, weights_only=False))\n"
 TEST = "def test_a():\n    pass\n"
 
 
@@ -233,3 +233,26 @@ def test_what_is_found_in_test_code_is_a_nit(tmp_path: Path, below: str, head: s
 def test_what_stands_in_a_block_that_must_fail_is_left_out(head: str) -> None:
     assert lines(f"f(1)\nwith {head}:\n    g()\n    f(2)\nf(3)") == [1, 5]
     assert lines("with raised(1):\n    f(2)") == [2]
+
+
+def test_several_rules_on_one_pipeline_are_one_finding_that_tells_the_others(tmp_path: Path) -> None:
+    source = """\
+import cv2, keras
+class Photos(keras.utils.Sequence):
+    def __getitem__(self, i):
+        return cv2.resize(cv2.imread(self.names[i]), (64, 64))
+model.fit(Photos(), epochs=40, callbacks=[keras.callbacks.ModelCheckpoint('a')])
+"""
+    (tmp_path / "a.py").write_text(source)
+    (finding,) = lint([tmp_path]).findings
+    assert (finding.code, finding.line) == ("no-workers", 5)
+    assert finding.fix.endswith("; then, on the same pipeline: repeated-decode (line 4)")
+    assert finding.evidence["also"] == [{"code": "repeated-decode", "cell": None, "line": 4}]
+    assert {item.code: item.kind for item in lint([tmp_path], nits=True).findings}["repeated-decode"] == "nit"
+    assert [item.kind for item in lint([tmp_path], select=["repeated-decode"]).findings] == ["choke"], "asked for alone"
+
+
+def test_what_nothing_reaches_is_a_nit(tmp_path: Path) -> None:
+    text = "import torch\ndef old(net, path):\n    net.load_state_dict(torch.load(path, weights_only=False))\n"
+    (tmp_path / "a.py").write_text(text + "if __name__ == '__main__':\n    print('new')\n")
+    assert [item.kind for item in lint([tmp_path], nits=True).findings] == ["nit"]

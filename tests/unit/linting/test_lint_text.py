@@ -141,7 +141,8 @@ def test_nits_left_out_are_counted_in_a_line_and_chokes_come_first(tmp_path: Pat
     assert text.startswith("found    nothing\nnits     1 that hardly matters left out: --nits shows it\n")
     (tmp_path / "b.py").write_text(nit)
     (tmp_path / "c.py").write_text(BAD)
-    (tmp_path / "d.py").write_text("import torch\ndef read(path):\n    return torch.load(path, weights_only=False)\n")
+    risky = "import torch\ndef read(net, path):\n    net.load_state_dict(torch.load(path, weights_only=False))\n"
+    (tmp_path / "d.py").write_text(risky)
     shown = render_lint(run_lint([str(tmp_path)], nits=True))
     assert "found    1 choke point, 1 risk, 2 nits in 4 files\nrules    3 stat-per-sample, 1 unsafe-load\n" in shown
     assert "unsafe-load: loading may run code from the file (risk)" in shown

@@ -12,7 +12,7 @@ import torch
 def evaluate(model, loader):
     model.eval()
     for x in loader:
-        print(model(x))
+        print(model(x).item())
 """
 TRAIN = """
 import time, torch
@@ -34,12 +34,17 @@ CASES = [
     ("host-sync", TRAIN.format(name="profile_ops", line="torch.cuda.synchronize()"), ""),
     ("host-sync", TRAIN.format(name="fit", line="torch.cuda.synchronize(); print(time.time())"), ""),
     ("host-sync", TRAIN.format(name="fit", line="env.step(model(x.cuda()).cpu().numpy())"), ""),
-    ("hard-coded-cuda", "import torch\nnet = torch.nn.Linear(1, 1).cuda()\n", "risk"),
+    ("hard-coded-cuda", "import torch\nnet = torch.nn.Linear(1, 1).cuda()\n", "nit"),
     ("hard-coded-cuda", "import torch\ndef f(x, device=torch.device('cuda')):\n    return x.to(device)\n", ""),
     ("hard-coded-cuda", "import apex, torch\nnet = torch.nn.Linear(1, 1).cuda()\n", "nit"),
     ("hard-coded-cuda", "num_epochs = 3\ndevice = 'cuda'\n", "nit"),
     ("unsafe-load", "import numpy as np\nx = np.load('results/a.npy', allow_pickle=True)\n", "nit"),
-    ("unsafe-load", "import torch\ndef load(path):\n    return torch.load(path, weights_only=False)\n", "risk"),
+    ("unsafe-load", "import torch\ndef load(path):\n    return torch.load(path, weights_only=False)\n", "nit"),
+    (
+        "unsafe-load",
+        "import torch\ndef load(n, path):\n    n.load_state_dict(torch.load(path, weights_only=False))\n",
+        "risk",
+    ),
     (
         "unsafe-load",
         "import torch\ndef load(path):\n    '''Only files you trust.'''\n    return torch.load(path, weights_only=False)\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, notebook
 
 from unchoke.linting.lint_engine import lint
 
@@ -28,7 +28,7 @@ def kinds(code: str, source: str) -> list[str]:
         ("data = torchvision.datasets.FakeData(1000)", "nit"),
         ("data = torchvision.datasets.ImageFolder('photos')", "choke"),
         ("noise = torch.randn(64)\ndata = torchvision.datasets.ImageFolder('photos')", "choke"),
-        ("import ours\ndata = ours.photos()", "choke"),
+        ("import ours\ndata = ours.photos()\nnet.cuda()", "choke"),
     ],
 )
 def test_data_drawn_at_random_is_a_trial(made: str, kind: str) -> None:
@@ -40,7 +40,8 @@ def test_data_drawn_at_random_is_a_trial(made: str, kind: str) -> None:
 def test_a_data_set_class_that_draws_its_samples_is_a_trial() -> None:
     owner = "class Data(Dataset):\n    def __getitem__(self, i):\n        return {}\n"
     head = "import torch\nfrom PIL import Image\nfrom torch.utils.data import DataLoader, Dataset\n"
-    rest = f"loader = DataLoader(Data())\nnet = torch.nn.Conv2d(3, 8, 3)\nopt = torch.optim.SGD(net.parameters())\n{LOOP}"
+    rest = "card = 'cuda'\nloader = DataLoader(Data())\n"
+    rest += f"net = torch.nn.Conv2d(3, 8, 3)\nopt = torch.optim.SGD(net.parameters())\n{LOOP}"
     assert kinds("no-checkpoint", head + owner.format("torch.rand(3, 32, 32)") + rest) == ["nit"]
     assert kinds("no-checkpoint", head + owner.format("torch.rand(3, 4) * load(Image.open(self.names[i]))") + rest) == ["choke"]
     assert kinds("no-checkpoint", head + owner.format("flipped(self.all[i], torch.rand(1) < 0.5)") + rest) == ["choke"]
@@ -53,6 +54,22 @@ def test_noise_for_a_generator_is_no_data() -> None:
 
 
 # CUDA
+
+
+LOOKS = "import torch\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+
+
+def test_what_the_files_beside_it_do_about_cuda_tells_whether_it_is_meant(tmp_path: Path) -> None:
+    source = "import torch\nnet = torch.nn.Linear(1, 1).cuda()\n"
+    (tmp_path / "script.py").write_text(source)
+    (tmp_path / "notes.ipynb").write_text(notebook(source))
+    found = [item.kind for item in lint([tmp_path], select=["hard-coded-cuda"]).findings]
+    assert found == ["nit", "nit"], "each takes it for granted, like the other"
+    (tmp_path / "other.py").write_text(LOOKS)
+    assert [item.kind for item in lint([tmp_path], nits=True).findings] == ["risk", "risk"], "one of them does without"
+    (tmp_path / "script.py").unlink()
+    (tmp_path / "other.py").write_text("print('nothing of cards')\n")
+    assert [item.kind for item in lint([tmp_path], nits=True).findings] == ["risk"], "a notebook is taken along"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +90,10 @@ def test_noise_for_a_generator_is_no_data() -> None:
         ("CARD = torch.device('cuda')\ndef main(name):\n    global CARD\n    CARD = torch.device(name)\n", "nit"),
     ],
 )
-def test_a_file_that_is_for_a_card_may_ask_for_it(source: str, kind: str) -> None:
-    assert kinds("hard-coded-cuda", f"{source}import torch\n") == [kind]
+def test_a_file_that_is_for_a_card_may_ask_for_it(tmp_path: Path, source: str, kind: str) -> None:
+    (tmp_path / "other.py").write_text(LOOKS)
+    (tmp_path / "a.py").write_text(f"{source}import torch\n")
+    assert [item.kind for item in lint([tmp_path / "a.py"], select=["hard-coded-cuda"]).findings] == [kind]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("train.py", "risk"), ("kernels/conv.py", "nit"), ("multi_gpu/train.py", "nit")])
@@ -82,6 +101,7 @@ def test_a_folder_may_say_that_cuda_is_the_subject(tmp_path: Path, name: str, ki
     path = tmp_path / "a" / "b" / name
     path.parent.mkdir(parents=True)
     path.write_text("import torch\nnet.cuda()\n")
+    (path.parent / "other.py").write_text(LOOKS)
     assert [finding.kind for finding in lint([path], nits=True).findings] == [kind]
 
 
@@ -136,12 +156,15 @@ def test_a_function_that_makes_its_optimizer_is_a_whole_training_and_no_step() -
 @pytest.mark.parametrize(
     ("head", "loop", "kind"),
     [
-        ("", "for epoch in range(60):\n    for x in loader:\n", "choke"),
+        ("", "for epoch in range(60):\n    for x in loader:\n", "nit"),  # of what is not said
+        ("card = 'cuda'\n", "for epoch in range(60):\n    for x in loader:\n", "choke"),
         ("", "for epoch in range(600):\n    if True:\n", "nit"),  # the whole set in one step
         ("", "for epoch in range(60):\n    if stalled():\n        break\n    for x in loader:\n", "nit"),
         ("rows = sklearn.datasets.fetch_california_housing()\n", "for epoch in range(60):\n    for x in loader:\n", "nit"),
         ("rows = numpy.loadtxt(tarfile.open('a'))\n", "for step in range(9000):\n    if True:\n", "nit"),
-        ("", "for step in range(9000):\n    if True:\n", "choke"),
+        ("", "for step in range(9000):\n    if True:\n", "nit"),
+        ("card = 'cuda'\n", "for step in range(9000):\n    if True:\n", "choke"),
+        ("", "for step in range(20_000):\n    if True:\n", "choke"),
     ],
 )
 def test_a_short_run_needs_no_checkpoint(head: str, loop: str, kind: str) -> None:
@@ -151,7 +174,7 @@ def test_a_short_run_needs_no_checkpoint(head: str, loop: str, kind: str) -> Non
 
 
 def test_what_a_constant_leaves_out_is_not_said() -> None:
-    fit = "if {}:\n    model.fit(x, y, epochs=500, verbose=0)\n"
+    fit = "card = 'cuda'\nif {}:\n    model.fit(x, y, epochs=500, verbose=0)\n"
     assert kinds("no-checkpoint", "import ours\nTRAIN = False\n" + fit.format("TRAIN")) == []
     assert kinds("no-checkpoint", "import ours\nTRAIN = True\n" + fit.format("TRAIN")) == ["choke"]
     assert kinds("no-checkpoint", "import ours\n" + fit.format("ours.TRAIN")) == ["choke"]
@@ -170,13 +193,6 @@ def test_a_reader_that_ends_is_made_anew() -> None:
 
 
 # Pictures
-
-
-def test_a_few_pictures_by_their_number_are_shown() -> None:
-    head = "import cv2, glob\nimages = [cv2.imread(f) for f in glob.glob('*.png')]\nmodel.fit(x, y, epochs=9)\n"
-    assert kinds("images-in-list", head + "for i in range(3):\n    show(images[i])\n") == ["nit"]
-    assert kinds("images-in-list", head + "for i in range(3000):\n    show(images[i])\n") == ["choke"]
-    assert kinds("images-in-list", head + "for i in range(3):\n    show(images[i], images)\n") == ["choke"]
 
 
 def test_who_writes_of_bgr_knows_of_it() -> None:
@@ -272,12 +288,6 @@ def test_loops_over_planes_and_names_visit_no_pixels(body: str, found: int) -> N
 # Pictures, lambdas and tables
 
 
-def test_pictures_that_nothing_learns_from_are_a_folder_somebody_named() -> None:
-    source = "import cv2, glob\nimages = [cv2.imread(name) for name in glob.glob('*.jpg')]\n"
-    assert kinds("images-in-list", f"{source}for image in images: show(image)\n") == ["nit"]
-    assert kinds("images-in-list", f"{source}model.fit(images, labels, epochs=9)\n") == ["choke"]
-
-
 def test_without_a_loader_nothing_is_sent_to_workers() -> None:
     source = "import torch\nfrom torchvision import datasets\nd = datasets.MNIST('.', transform=lambda x: x)\n"
     assert kinds("unpicklable-dataset", source) == ["nit"]
@@ -298,3 +308,97 @@ class Cars(Dataset):
 """
     assert kinds("table-scan", source.format("Image.open(name)")) == ["nit"]
     assert kinds("table-scan", source.format("name")) == ["choke"]
+
+
+# What the file shows to be another case
+
+
+@pytest.mark.parametrize(("last", "found"), [("", 1), ("imwrite(out / name, net.predict(image))", 0)])
+def test_a_generator_that_writes_results_is_no_data_set(last: str, found: int) -> None:
+    asked = "for n in names:\n        if os.path.exists(n): break\n"
+    source = f"import os, cv2\ndef run(names):\n  for name in names:\n    image = cv2.imread(name)\n    {asked}    {last}\n"
+    source += "    yield name, image\n"
+    assert len(kinds("stat-per-sample", source)) == found
+
+
+def test_a_folder_that_is_made_where_it_is_missing_is_output() -> None:
+    source = "import os\nfrom torch.utils.data import Dataset\nclass Data(Dataset):\n  def __getitem__(self, i):\n"
+    source += "    if not os.path.exists(self.out): {}\n    return i\n"
+    assert kinds("stat-per-sample", source.format("return None")) == ["nit"]
+    assert kinds("stat-per-sample", source.format("os.makedirs(self.out)")) == []
+
+
+@pytest.mark.parametrize(("options", "kind"), [("", "choke"), (", overfit_batches=1", "nit"), (", fast_dev_run=True", "nit")])
+def test_a_trial_of_lightning_needs_no_checkpoint(options: str, kind: str) -> None:
+    fit = f"trainer = pl.Trainer(max_epochs=90, enable_checkpointing=False{options})\ntrainer.fit(net)\n"
+    head = "import torch, pytorch_lightning as pl\nnet = {}\n"
+    assert kinds("no-checkpoint", head.format("torch.nn.Linear(64, 64)") + fit) == [kind]
+    assert kinds("no-checkpoint", head.format("torch.nn.Linear(1, 1)") + fit) == ["nit"]
+
+
+def test_few_steps_that_are_counted_need_no_checkpoint() -> None:
+    loop = "import torch\ncard = 'cuda'\nfor epoch in range(50):\n    for _ in range({}):\n" + STEP
+    assert kinds("no-checkpoint", loop.format(100)) == ["nit"]
+    assert kinds("no-checkpoint", loop.format(1000)) == ["choke"]
+
+
+def test_advice_is_for_the_framework_at_hand() -> None:
+    loop = "card = 'cuda'\nfor epoch in range(50):\n    for x in loader:\n        model.train_on_batch(x)\n"
+    torch_fix, keras_fix = (OneRule("no-checkpoint").found(f"import {name}\n{loop}")[0].hit.fix for name in ("torch", "keras"))
+    assert "torch.save" in torch_fix
+    assert "CheckpointManager" in keras_fix
+    trainer = "import lightning as pl\ntrainer = pl.Trainer(accelerator='gpu', devices={})\n"
+    listed, counted = (OneRule("hard-coded-cuda").found(trainer.format(item))[0].hit.fix for item in ("[0]", "1"))
+    assert "auto" in counted
+    assert "auto" not in listed
+
+
+def test_masks_are_warped_with_their_pictures() -> None:
+    head = "from tensorflow.keras.preprocessing.image import ImageDataGenerator\nwarp = ImageDataGenerator(rotation_range=9)\n"
+    alone = OneRule("heavy-augmentation").found(head + "model.fit(warp.flow(x), epochs=9)\n")
+    paired = OneRule("heavy-augmentation").found(head + "model.fit(zip(warp.flow(x, seed=1), warp.flow(y, seed=1)), epochs=9)\n")
+    assert "`RandomRotation`" in alone[0].hit.fix
+    assert "`RandomRotation`" not in paired[0].hit.fix
+
+
+@pytest.mark.parametrize(("told", "kind"), [("", "choke"), ("        ours.losses(batch)\n", "nit")])
+def test_what_unseen_code_puts_under_a_key_may_be_a_number(told: str, kind: str) -> None:
+    loop = f"for x in loader:\n        batch = net(x)\n{told}        all.append(batch['loss'])\n        opt.step()\n"
+    step = "        batch['total'].backward()\n"
+    source = (
+        f"import torch, ours\nnet = torch.nn.Linear(3, 3)\ndef train(loader):\n    all = []\n    {loop}{step}    return all\n"
+    )
+    assert kinds("graph-kept", source) == [kind]
+
+
+def test_reads_that_are_alike_are_turned_round_together() -> None:
+    shown = "image = cv2.imread(a)\n{}\nimage = cv2.imread(b)\nplt.imshow(image)\n"
+    head = "import cv2\nimport matplotlib.pyplot as plt\n"
+    one, *others = OneRule("bgr-rgb").found(head + shown.format("plt.imshow(image)"))
+    assert not others
+    assert one.hit.evidence["lines"] == [3, 5]
+    assert kinds("bgr-rgb", head + shown.format("train.append(image)")) == ["nit"]
+    assert kinds("bgr-rgb", head + shown.format("image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)")) == ["risk"]
+
+
+def test_a_benchmark_of_cards_names_cards() -> None:
+    assert kinds("hard-coded-cuda", "import torch\nfrom torch.utils.benchmark import Timer\nx = net.cuda()\nTimer('x')\n") == [
+        "nit"
+    ]
+
+
+def test_a_step_that_waits_elsewhere_too_waits_in_any_case() -> None:
+    source = "import torch\nnet = torch.nn.Linear(3, 3).cuda()\n{}for epoch in range(60):\n    for x in loader:\n"
+    source += "        out = net(x)\n        all.append(out.cpu())\n        out.sum().backward()\n        opt.step()\n{}"
+    assert kinds("host-sync", source.format("", "")) == ["choke"]
+    helper = "def keep(out):\n    seen.append(out.cpu())\n"
+    assert set(kinds("host-sync", source.format(helper, "        keep(out)\n"))) == {"nit"}
+
+
+@pytest.mark.parametrize(
+    ("own", "kind"), [("", "choke"), ("  def __len__(self): return len(self.data) // self.batch_size\n", "nit")]
+)
+def test_a_loader_that_counts_its_own_batches_may_leave_some_out(own: str, kind: str) -> None:
+    loader = f"import keras\nclass Loader(keras.utils.Sequence):\n  def __init__(self, data, batch_size): pass\n{own}"
+    made = "train = Loader(train_data, batch_size=8)\nvalid = Loader(valid_data, batch_size=1)\n"
+    assert kinds("eval-batch", f"{loader}{made}model.fit(train, validation_data=valid, epochs=40)\n") == [kind]

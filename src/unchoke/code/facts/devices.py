@@ -71,15 +71,15 @@ def plain_device(program: Program) -> str:
     return MPS if MPS in stated else CPU if CPU in stated else ""
 
 
-def _is_stated(program: Program, node: ast.expr) -> bool:
+def _is_stated(program: Program, node: ast.expr, depth: int = 0) -> bool:
     found = program.choices(node)
-    return not found.unknown and all(_is_word(program, leaf) for leaf in found.nodes)
+    return not found.unknown and all(_is_word(program, leaf, depth) for leaf in found.nodes)
 
 
-def _is_word(program: Program, leaf: ast.expr) -> bool:
+def _is_word(program: Program, leaf: ast.expr, depth: int) -> bool:
     """`"cpu"`, `torch.device("cpu")`, None, and `x.device`, which is where something is already."""
     if isinstance(leaf, ast.Call) and program.method(leaf) == "device" and leaf.args:
-        return _is_stated(program, leaf.args[0])
+        return depth < 5 and _is_stated(program, leaf.args[0], depth + 1)  # device = torch.device(device)
     if isinstance(leaf, ast.Constant):
         return leaf.value is None or bool(_device_of(leaf.value))
     return isinstance(leaf, ast.Attribute) and leaf.attr == "device" and program.written(leaf) != "self.device"
@@ -130,9 +130,8 @@ def stays_on_cpu(program: Program, function: FunctionNode) -> bool:
     made = [program.classes.get(program.name(call)) for block in blocks for call in program.within(block, ast.Call)]
     for block in dict.fromkeys((*blocks, *(owner for owner in made if owner is not None))):
         named = program.within(block, ast.Attribute, ast.Name, ast.arg, ast.keyword)
-        if any(_is_device_word(node) or _DEVICE_KIND.search(_identifier(node)) for node in named):
-            return False
-        if any(_moves(program, call) for call in program.within(block, ast.Call)):
+        worded = any(_is_device_word(node) or _DEVICE_KIND.search(_identifier(node)) for node in named)
+        if worded or any(_moves(program, call) for call in program.within(block, ast.Call)):
             return False
     return True
 
@@ -174,16 +173,8 @@ def _decisions(program: Program, *, defaults: bool = False) -> Iterator[tuple[st
 
 
 def _names_device(program: Program, target: ast.expr) -> bool:
-    """Is the variable a device by its name, or by being handed to `.to(…)`, `device=…`?"""
-    name = program.written(target)
-    if _DEVICE_NAME.search(name.rpartition(".")[2]):
-        return True
-    for call in program.nodes(ast.Call):
-        taken = call.args[:1] if program.method(call) in _TAKERS else []
-        given = [*taken, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
-        if name and any(program.written(item) == name for item in given):
-            return True
-    return False
+    """Is the variable a device by its name?"""
+    return _DEVICE_NAME.search(program.written(target).rpartition(".")[2]) is not None
 
 
 def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:

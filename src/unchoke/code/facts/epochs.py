@@ -29,10 +29,6 @@ _HARMLESS = re.compile(
     r"stop|lr|rate|schedul|tqdm|prog|plot|time|nan|freez|anneal|cycl|warm|decay|plateau|bar$|metric|print|gc|memory",
     re.IGNORECASE,
 )
-_SMALL_SETS = re.compile(
-    r"(?:^|\.)(?:E|K|Q|USPS|Fashion|fashion_|Moving)?_?(?:MNIST|mnist|digits|CIFAR100?|cifar100?|SVHN|svhn|STL10|USPS|imdb|reuters|boston_housing)"
-    r"(?:\.load_data)?$|(?:^|\.)load_(?:digits|iris|wine|breast_cancer|mnist)$"
-)
 _LARGE = re.compile(
     r"resnet(?:50|101|152)|resnext|wide_resnet|densenet|efficientnet|convnext|vgg(?:16|19)|inception|xception|nasnet|regnet|"
     r"vit_|vit\b|ViT|swin|deit|beit|dino|clip|unet|Unet|UNet|deeplab|fpn|FPN|maskrcnn|fasterrcnn|retinanet|segformer|bert|BERT|gpt|GPT|t5|"
@@ -129,11 +125,9 @@ def _elements(program: Program, node: ast.AST | None, depth: int) -> list[ast.ex
         left += stands_for
     elif isinstance(node, ast.List | ast.Tuple):
         left += node.elts
-    elif isinstance(node, ast.Starred):
-        left.append(node.value)
     elif isinstance(node, ast.BinOp):
         left += [node.left, node.right]
-    elif isinstance(node, ast.Call) and (program.name(node) in ("list", "tuple") or program.method(node) == "CallbackList"):
+    elif isinstance(node, ast.Call) and program.name(node) in ("list", "tuple"):
         left += node.args[:1]
     elif not isinstance(node, ast.Constant):
         return [node] if isinstance(node, ast.Call) else None
@@ -144,9 +138,7 @@ def _elements(program: Program, node: ast.AST | None, depth: int) -> list[ast.ex
 def one_does(program: Program, callbacks: list[ast.expr], known: frozenset[str], does: Does) -> bool | None:
     """Is one of them named in `known`, or does its class of this file do it? None if one is of another file and may."""
     answers = [_does_it(program, item, known, does) for item in callbacks]
-    if True in answers:
-        return True
-    return None if None in answers else False
+    return True if True in answers else None if None in answers else False
 
 
 def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does) -> bool | None:
@@ -203,11 +195,6 @@ def item_functions(program: Program, owner: ast.ClassDef | None, depth: int = 0)
             inner = program.assigned_class(part.value)
             if inner is not None and inner is not owner:
                 yield from item_functions(program, inner, depth + 1)
-
-
-def trains_on_small_set(program: Program) -> bool:
-    """MNIST, CIFAR and their like: an epoch takes seconds to a minute."""
-    return any(map(_SMALL_SETS.search, program.calls_by_name))
 
 
 def is_hosted_notebook(program: Program) -> bool:

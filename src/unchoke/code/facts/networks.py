@@ -108,7 +108,7 @@ def forwards(program: Values) -> list[ast.Call]:
 
 def frozen_parts(program: Values, trained: Iterable[ast.AST]) -> list[FrozenModule]:
     """What the program freezes, in order; `trained` are the training loops and the like, without the evaluation in them."""
-    found = [*switched(program, on=False), *_made_frozen(program), *_by_no_grad(program, trained)]
+    found = [*switched(program, on=False), *_by_no_grad(program, trained)]
     return sorted(found, key=lambda item: program.index.number[item.node])
 
 
@@ -165,14 +165,6 @@ def _looped_module(program: Values, node: ast.expr) -> tuple[ast.expr, bool]:
             node = node.value
         else:
             return node, whole
-
-
-def _made_frozen(program: Values) -> Iterator[FrozenModule]:
-    """`hub.KerasLayer(…, trainable=False)`."""
-    for call in program.calls_named(filter(is_network_made, program.calls_by_name)):
-        keyword = program.keyword(call, "trainable")
-        if keyword is not None and program.value(keyword.value) is False and program.targets(call):
-            yield FrozenModule(program.targets(call)[0], keyword.value, "trainable")
 
 
 def _by_no_grad(program: Values, trained: Iterable[ast.AST]) -> Iterator[FrozenModule]:

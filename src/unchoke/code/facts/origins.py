@@ -140,13 +140,9 @@ def _is_given_samples(program: Program, function: ast.AST) -> bool:
     record = _record_of(program, function)
     if isinstance(function, ast.Lambda):
         return record is not None and record.kind != "generator"
-    if not isinstance(function, FunctionNode):
-        return False
+    if not isinstance(function, FunctionNode) or (record is not None and record.kind in ("getitem", "generator")):
+        return record is not None and record.kind == "getitem"
     inside = [call for call in program.callers(function) if program.facts.in_per_sample(call) is not None]
-    if record is not None and record.kind == "getitem":
-        return True
-    if record is not None and record.kind == "generator":
-        return False
     return not inside and (record is not None or not program.callers(function)) and function.name != "__init__"
 
 
@@ -167,10 +163,8 @@ def _within_function(program: Program, node: ast.AST) -> Iterator[ast.AST]:
 
 def _each_round(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
     function = program.enclosing_function(node)
-    if function is None:
-        return True
-    if function in seen:
-        return False
+    if function is None or function in seen:
+        return function is None
     seen.add(function)
     if _record_of(program, function) is not None:
         return _in_yielding_loop(program, function, node)

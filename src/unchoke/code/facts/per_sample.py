@@ -7,6 +7,7 @@ expressions are tf.data pipelines, and what draws at random. Rules say what is w
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -44,6 +45,7 @@ _RANDOM_NUMBERS = frozenset(
      "numpy.random.normal", "numpy.random.randn", "torch.rand", "torch.randint", "torch.randn", "torch.randn_like",
      "torch.rand_like", "tf.random.uniform", "tf.random.normal", "torch.bernoulli"}
 )  # fmt: skip
+_RESULTS = re.compile(r"^(?:predict\w*|im(?:write|save)|save_?\w*|to_csv|writerow)$")
 _RNG_METHODS = frozenset({"random", "uniform", "integers", "choice", "normal", "randint", "rand"})
 
 
@@ -162,9 +164,9 @@ def _feeds_training(program: Values, function: FunctionNode) -> bool:
 
 
 def _yields_samples(program: Values, function: FunctionNode) -> bool:
-    """It yields pairs, and decodes images or goes on for ever."""
+    """It yields pairs, and decodes images or goes on for ever; not one that predicts or writes: it tells how far it is."""
     pairs = [node for node in program.within(function, ast.Yield) if isinstance(node.value, ast.Tuple | ast.Dict)]
-    if not pairs:
+    if not pairs or any(_RESULTS.match(program.method(call)) for call in program.within(function, ast.Call)):
         return False
     endless = any(isinstance(node.test, ast.Constant) and node.test.value for node in program.within(function, ast.While))
     functions: list[ast.AST] = [function, *program.reach(function)]

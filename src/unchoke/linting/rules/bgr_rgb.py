@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from unchoke.code.facts.flow import NONE, Flow, Marks
+from unchoke.code.facts.flow import NONE, Flow, Marks, follow
 from unchoke.code.facts.networks import is_network_made
 from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.facts.vocabulary import words
@@ -35,7 +35,6 @@ RULE = Rule(
     stage="decode",
     title="BGR pixels used as RGB",
     kind="risk",
-    holds_alone=True,
     gain="no speed: the accuracy lost to swapped colours",
 )
 
@@ -68,19 +67,34 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _used_as_rgb(program: Program, colours: _Colours) -> Iterator[Hit]:
-    seen: set[ast.AST] = set(_shown_grey(program, colours))
+    grey = set(_shown_grey(program, colours))
+    found: dict[ast.Call, str] = {}
     for marks, use in _uses(program, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if kind == _BGR and source not in seen and isinstance(source, ast.Call):
-                seen.add(source)
-                read = program.text(source.func)
-                yield Hit(
-                    source,
-                    f"`{read}` gives blue, green, red; {use} takes it for red, green, blue",
-                    evidence={"read": read, "used by": use},
-                    fix=f"turn it round where it is read: `{_turned(program, source)}`",
-                    kind="nit" if any("bgr" in text.lower() for _, text in program.prose) else None,  # the author knows
-                )
+            if kind == _BGR and source not in grey and isinstance(source, ast.Call):
+                found.setdefault(source, use)
+    knows = any("bgr" in text.lower() for _, text in program.prose)
+    for source, use in found.items():
+        read = program.text(source.func)
+        twins = [call for call in _twins(program, source) if call not in found]
+        yield Hit(
+            source,
+            f"`{read}` gives blue, green, red; {use} takes it for red, green, blue",
+            evidence={"read": read, "used by": use},
+            fix=f"turn it round where it is read: `{_turned(program, source)}`",
+            kind="nit" if knows or twins else None,  # turned round in one place alone, they would differ
+            fact=f"{read} {use}",
+        )
+
+
+def _twins(program: Program, source: ast.Call) -> Iterator[ast.Call]:
+    """Other reads into a variable of the same name that are left as they are: what they give is compared with this."""
+    names = program.targets(source)
+    for call in program.calls_named([program.name(source)]):
+        held = follow(program, call) if call is not source and set(program.targets(call)) & set(names) else []
+        turned = any(isinstance(node, ast.Call) and program.method(node) == "cvtColor" for node in map(program.parent, held))
+        if held and not turned:
+            yield call
 
 
 def _shown_grey(program: Program, colours: _Colours) -> Iterator[ast.AST]:

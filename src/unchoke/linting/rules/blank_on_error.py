@@ -15,7 +15,8 @@ write the list down. A collate function that drops `None` needs a list of what w
 
 **When this is fine.** Where the name of every file left out is kept or logged and nothing is put in its place; retries that
 raise in the end; a missing file that means something (no mask: nothing there), if the code asks for it instead of catching an
-error.
+error. An `except` for one error that is known to come, that hands the error on, or after which another way is tried is a nit,
+and so is everything in a library.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.per_sample import is_random_number, is_tf_dataset
@@ -37,7 +39,6 @@ RULE = Rule(
     stage="decode",
     title="what fails to load is replaced or dropped in silence",
     kind="risk",
-    holds_alone=True,
     gain="no speed: a data set that is what it is said to be",
     command="unchoke check",
 )
@@ -64,6 +65,7 @@ _RECORDS = frozenset(
     {"print", "append", "add", "write", "writelines", "warn", "warning", "info", "error", "exception", "debug", "log",
      "critical", "display", "secho", "echo", "put", "update", "writerow", "insert"}
 )  # fmt: skip
+_BROAD = frozenset({"Exception", "BaseException", "OSError", "IOError", "RuntimeError", "UnidentifiedImageError"})
 _GIVE_NONE = ("cv2.imread", "cv2.imdecode", "osgeo.gdal.Open", "gdal.Open")
 _NONE_TOO = re.compile(r"None|Optional")
 _ANOTHER = "another sample"
@@ -77,7 +79,9 @@ def check(program: Program) -> Iterator[Hit]:
         attempt = program.parent(handler)
         if isinstance(attempt, ast.Try) and not _is_other_error(program, handler) and _loads(program, attempt.body, handler):
             kind = f" {program.text(handler.type)}" if handler.type is not None else ""
-            yield from _judged(program, handler, handler.body, f"`except{kind}`")
+            meant = _is_meant(program, handler, attempt)
+            for hit in _judged(program, handler, handler.body, f"`except{kind}`"):
+                yield replace(hit, kind="nit") if meant else hit
     for node in program.nodes(ast.If):
         if _is_loaded(program, _tested_none(node.test, ast.Is)):
             yield from _judged(program, node, node.body, f"`if {program.text(node.test)}`")
@@ -110,6 +114,16 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
             evidence={"by": skip},
             fix="keep or log the name of each file that is left out, or raise an error that names it",
         )
+
+
+def _is_meant(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) -> bool:
+    """One error that is known to come, one that is handed on, or another way is tried below."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    expected = all(kind is not None and program.method(kind) not in _BROAD for kind in kinds)
+    number, function = program.index.number, program.enclosing_function(handler)
+    later = (other for other in program.nodes(ast.Try) if number[other] > program.index.stop(attempt))
+    again = function is not None and any(program.index.holds(function, other) for other in later)
+    return expected or (again and isinstance(handler.body[-1], ast.Pass)) or handler.name in names_in(*handler.body)
 
 
 def _raises(program: Program, body: Sequence[ast.stmt]) -> bool:

@@ -7,8 +7,9 @@ large as those of training. Taken over from training, they leave the device with
 as they are counted by sample (`sum` over samples divided by their number), not averaged over batches.
 
 **When this is fine.** Where pictures differ in size and cannot be stacked, where the decoder or the labels of a whole batch
-fill the memory, or where evaluation is a small part of the run: it is a nit. Single pictures beside training in batches are a
-choke, since they leave a device idle most of the time.
+fill the memory, or where evaluation is a small part of the run: it is a nit. Single pictures after each epoch, beside training
+in batches, are a choke, since they leave a device idle most of the time; not where the loop draws each of them or takes the
+batch of one apart.
 
 **Where.** On an accelerator: 4 % of an evaluation was measured on an H200 for twice the batch, and 14 % more time on two CPU
 cores. `unchoke claims run evaluation-batch` measures it on yours.
@@ -20,12 +21,11 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
-from unchoke.code.facts.epochs import trains_on_small_set
+from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.facts.origins import loop_names
-from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.node_index import arguments, names_in
 from unchoke.code.program import Program
+from unchoke.linting.questions import calls_run_by
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
@@ -39,6 +39,7 @@ RULE = Rule(
 )
 
 _MANY = 4
+_BY_ONE = frozenset({"squeeze", "imshow", "savefig", "imsave", "save_image", "show", "imwrite", "title"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -49,8 +50,6 @@ def check(program: Program) -> Iterator[Hit]:
             other = _as_large(program, loader, [other for other in alike if other.role == "train"])
             if other is not None:
                 yield _hit(program, loader, other)
-        elif loader.role == "unknown" and _serves_both(program, loader):
-            yield _hit(program, loader, None)
 
 
 def _as_large(program: Program, loader: BatchSource, trained: list[BatchSource]) -> BatchSource | None:
@@ -81,66 +80,49 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
     return not differing and len(program.choices(node).nodes) <= 1
 
 
-def _serves_both(program: Program, loader: BatchSource) -> bool:
-    """One size for both: `for part in ("train", "val"): loaders[part] = DataLoader(…)`, or a helper that is called for each."""
-    if loader.batch_node is None or not _is_fixed(program, loader.batch_node):
-        return False
-    for loop in program.loops_around(loader.call):
-        parts = program.value(loop.iter) if isinstance(loop, ast.For) else ()
-        roles = {role_of(part) for part in parts if isinstance(part, str)} if isinstance(parts, tuple) else set()
-        if {"train", "eval"} <= roles:
-            return not names_in(loader.batch_node) & loop_names(loop)
-    function = program.enclosing_function(loader.call)
-    alone = [other for other in program.facts.loaders if program.enclosing_function(other.call) is function]
-    if function is None or len(alone) > 1:
-        return False
-    return {"train", "eval"} <= {_role_of_use(program, use) for use in program.callers(function)}
-
-
-def _role_of_use(program: Program, use: ast.Call) -> str:
-    """What a call of a helper makes its loader for: by the variable, then by what is handed over."""
-    given = arguments(use)
-    texts = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-    roles = (role_of(word) for word in [*program.targets(use), *texts, *map(program.written, given)])
-    return next((role for role in roles if role != "unknown"), "unknown")
-
-
-def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hit:
+def _hit(program: Program, loader: BatchSource, other: BatchSource) -> Hit:
     node, size, text = loader.batch_node, _said(program, loader), _text(program, loader)
     larger = f"{4 * node.value}" if isinstance(node, ast.Constant) and isinstance(node.value, int) else f"4 * {text}"
-    message = f"evaluation gets the batches of training, {size}: both loaders are made here"
-    single = False
-    if other is not None:
-        line = line_of(program, other.call, seen_from=loader.call)
-        message = f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})"
-        # Single pictures leave a device idle, which is seen in the whole run; half of what fits is not.
-        single = loader.batch == 1 and is_number(other.batch) and other.batch >= _MANY and not trains_on_small_set(program)
-        larger = _text(program, other) if single else larger
-    off = "as nothing is kept for gradients"
-    why = off if _is_off(program, loader) else "once it runs under `torch.no_grad()`, which keeps nothing for gradients"
+    line = line_of(program, other.call, seen_from=loader.call)
+    # Single pictures leave a device idle, which is seen in the whole run; half of what fits is not.
+    single = (
+        loader.batch == 1
+        and is_number(other.batch)
+        and other.batch >= _MANY
+        and _is_often(program, loader)
+        and not _is_own(program, loader)
+    )
+    larger = _text(program, other) if single else larger
     return Hit(
         _place(program, loader),
-        message,
-        evidence={"batch": text, **({"training batch": _text(program, other)} if other is not None else {})},
-        fix=f"give evaluation a larger batch: `{larger}` fits where training fits, {why}",
+        f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})",
+        evidence={"batch": text, "training batch": _text(program, other)},
+        fix=f"give evaluation a larger batch: `{larger}` fits where training fits, under `torch.no_grad()` in PyTorch",
         kind="choke" if single else None,
         gain="a device that works on one picture at a time is idle most of it" if single else "",
         fact=size if single else "",
     )
 
 
+def _is_own(program: Program, loader: BatchSource) -> bool:
+    """A class of the program that counts its batches itself: what does not fill one may be left out."""
+    owner = program.classes.get(program.name(loader.call))
+    return owner is not None and "__len__" in program.methods(owner)
+
+
+def _is_often(program: Program, loader: BatchSource) -> bool:
+    """After each epoch, by a `fit` or in a loop over epochs, and with nothing that takes single pictures for granted."""
+    names = set(loader.targets)
+    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
+    fitted = any(names & names_in(*arguments(fit.call)) for fit in program.facts.fits if fit.kind != "sklearn")
+    in_epochs = any(program.index.holds(run.node, use) for run in epoch_runs(program) for use in uses)
+    blocks = [loop for loop in program.nodes(ast.For) if names_in(loop.iter) & names]
+    given = [parent for use in uses if isinstance(parent := program.parent(use), ast.Call)]
+    return (fitted or in_epochs) and not any(program.method(call) in _BY_ONE for call in calls_run_by(program, *blocks, *given))
+
+
 def _text(program: Program, loader: BatchSource) -> str:
     return program.text(loader.batch_node or loader.call)
-
-
-def _is_off(program: Program, loader: BatchSource) -> bool:
-    """Are gradients off where these batches are gone through, by PyTorch's switches or by a trainer?"""
-    if loader.framework != "torch" or any(fit.kind != "sklearn" for fit in program.facts.fits):
-        return True
-    loops = [loop for loop in program.nodes(ast.For) if names_in(loop.iter) & set(loader.targets)]
-    if loops:
-        return all(program.facts.no_grad(loop.body[0]) for loop in loops)
-    return any(item.no_grad for item in program.facts.evaluations)
 
 
 def _said(program: Program, loader: BatchSource) -> str:

@@ -86,7 +86,27 @@ def _hit(program: Program, item: Accumulation) -> Hit:
         fix=_advice(program, item.value),
         edits=edits if proven else (),
         suggestion=() if proven else edits,
+        kind=None if _is_sure(program, item.value) else "nit",
     )
+
+
+def _is_sure(program: Program, value: ast.expr) -> bool:
+    """Not what was put under a key, or made, by a call whose body is not seen: it may have made a number of it."""
+    if isinstance(value, ast.Subscript) and isinstance(program.value(value.slice), str):
+        around = program.enclosing_function(value)
+        here = [call for call in program.nodes(ast.Call) if program.enclosing_function(call) is around]
+        given = (call for call in here if root(value) in map(program.written, call.args))
+        return not any(_is_hidden(program, call) for call in given)
+    made = program.latest(value) if isinstance(value, ast.Name) else value
+    hidden = isinstance(made, ast.Call) and not _is_library_loss(program, made) and _is_hidden(program, made)
+    return not hidden or is_backwarded(program, program.written(value), value)
+
+
+def _is_hidden(program: Program, call: ast.Call) -> bool:
+    """A function of another file or package, by its name; a method of a tensor or a network is none."""
+    name = program.name(call)
+    known = name.startswith(("?.", "torch.", "kornia.", "einops.", "monai.")) or "." not in name
+    return not known and program.function_of(call) is None and name not in program.classes
 
 
 def _round(program: Program, node: ast.AST) -> str:

@@ -25,7 +25,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.devices import CUDA
-from unchoke.code.facts.epochs import keras_feeds
+from unchoke.code.facts.epochs import Feed, keras_feeds
+from unchoke.code.facts.loaders import FLOWS
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.program import Program
@@ -37,6 +38,7 @@ RULE = Rule(
     title="dear augmentation on the CPU for each sample",
     gain="from milliseconds to tens of milliseconds a sample",
     command="unchoke profile",
+    eased_by=("no-workers", "repeated-decode"),
 )
 
 _ENOUGH = 3
@@ -98,7 +100,8 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _generators(program: Program) -> Iterator[Hit]:
     """Generators of Keras that warp, where a `fit` trains on what flows from them."""
-    fed = {call for feed in keras_feeds(program) for call in feed.made_of}
+    feeds = keras_feeds(program)
+    fed = {call for feed in feeds for call in feed.made_of}
     said: set[tuple[str, ...]] = set()
     for call in program.in_order(item for item in fed if program.method(item) == "ImageDataGenerator"):
         given = {name: program.argument(call, name) for name in _WARPS}
@@ -112,9 +115,16 @@ def _generators(program: Program) -> Iterator[Hit]:
                 call,
                 f"`ImageDataGenerator` with {_listed(warps)} warps each picture with SciPy, in Python, for every sample",
                 evidence={"options": list(warps)},
-                fix=f"put {layers} into the model as layers, which run on the device a batch at a time; {source}. "
+                fix="warp pictures and masks together in tf.data with a parallel `map`: layers would leave the masks as they are"
+                if any(call in feed.made_of and _is_paired(program, feed) for feed in feeds)
+                else f"put {layers} into the model as layers, which run on the device a batch at a time; {source}. "
                 "Until then give `fit` several `workers`",
             )
+
+
+def _is_paired(program: Program, feed: Feed) -> bool:
+    """Two flows into one `fit`: pictures and their masks, warped alike by a common seed."""
+    return sum(program.method(item) in FLOWS for item in feed.made_of) > 1
 
 
 def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], names: list[str]) -> Iterator[Hit]:

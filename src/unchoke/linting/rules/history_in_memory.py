@@ -78,7 +78,7 @@ def _in_loop(program: Program, run: EpochRun) -> Iterator[Hit]:
             f"the numbers of {int(run.num_epochs)} epochs are only kept in {listed}: nothing inside the loop writes them down",
             {"epochs": int(run.num_epochs), "kept in": names},
             f'append a line to a file in each epoch, `with open("log.csv", "a") as file: csv.writer(file).writerow([…])`, '
-            f"beside `{program.text(first)[:60]}`",
+            f"beside line {program.line(first)}",
         )
 
 

@@ -41,7 +41,7 @@ from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, arguments, names_in
 from unchoke.code.program import Program
-from unchoke.linting.questions import MEASURES, calls_run_by, rounds_of, tests_round
+from unchoke.linting.questions import MEASURES, acts, calls_run_by, rounds_of, tests_round
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
 RULE = Rule(
@@ -60,6 +60,7 @@ _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_
 _WORK = frozenset({"backward", "step", "scale"})
 _CLOCKS = frozenset({"time", "perf_counter", "monotonic", "perf_counter_ns", "elapsed_time", "Event", "default_timer", "timeit"})
 _TEXTS = frozenset({"name", "names", "key", "keys", "title", "text", "str", "path", "tag"})
+_NUMBER = frozenset({"loss", "losses", "cost", "acc", "accuracy", "mean", "reduce", "result", "metric"})
 _SEVERAL = 3
 _MANY = 1000
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
@@ -96,8 +97,10 @@ def _leads(program: Program, found: list[tuple[ast.AST, str, Loop]]) -> set[ast.
         here = program.in_order(at for at, _, other in found if other is loop)
         apart = [at for at in here if not _is_waited_for(program, at, here)]
         plain = [at for at in apart if isinstance(at, ast.Call) and program.name(at).endswith(_WAITS)]
-        costly = [at for at in here if at in plain or _is_whole(program, at) or _is_inner(program, at, loop)]
-        leads.update(costly[:1] or (apart[:1] if len(apart) >= _SEVERAL else []))
+        elsewhere = len({program.enclosing_function(at) for at in here}) > 1  # without this one the step waits there
+        whole = [at for at in here if _is_whole(program, at)] if not elsewhere else []
+        costly = [at for at in here if at in plain or at in whole or _is_inner(program, at, loop)]
+        leads.update(costly[:1] or (apart[:1] if len(apart) >= _SEVERAL and not elsewhere else []))
     return leads
 
 
@@ -114,12 +117,18 @@ def _is_whole(program: Program, node: ast.AST) -> bool:
     """More than one number: a tensor that is not the loss."""
     sent_back = program.calls_to("backward", "scale")
     losses = {program.written(item) for call in sent_back for item in (program.receiver(call), *call.args)}
+    function = program.enclosing_function(node)
+    returned = program.returns(function) if function is not None and function.name == "training_step" else []
+    losses |= {program.written(part) for item in returned for part in program.within(item, ast.Name)}
     return isinstance(node, ast.Call) and program.method(node) in (CPU, "numpy", "tolist") and not names_in(node) <= losses
 
 
 def _is_inner(program: Program, node: ast.AST, loop: Loop) -> bool:
     """A round trip for each sample or class, not for each of the few names in a table of losses."""
-    inner = (above for above in rounds_of(program, node) if above is not loop.node and program.index.holds(loop.node, above))
+    rounds = [above for above in rounds_of(program, node) if above is not loop.node and not program.index.holds(above, loop.node)]
+    inner = (
+        above for above in rounds if isinstance(above, ast.For) or program.index.holds(loop.node, above)
+    )  # not `for k in top`
     return any(program.method(unwrapped(program, above.iter)) not in ("items", "values") for above in inner)
 
 
@@ -190,16 +199,10 @@ def _is_measuring(program: Program, node: ast.AST, loop: Loop) -> bool:
     """In a function or file that profiles by its name, a wait in a loop that takes the time, or one that cannot be left out."""
     around = [item.name for start in (node, loop.node) for item in program.ancestors(start) if isinstance(item, FunctionNode)]
     around += PurePath(program.source.path).with_suffix("").parts[-2:]
-    if any(MEASURES & set(words(name)) for name in around) or _acts(program, loop):
+    if any(MEASURES & set(words(name)) for name in around) or acts(program, *program.loops_around(loop.node)[-1:], loop.node):
         return True
     waits = isinstance(node, ast.Call) and program.name(node).endswith("synchronize")
     return waits and any(program.method(call) in _CLOCKS for call in program.within(loop.node, ast.Call))
-
-
-def _acts(program: Program, loop: Loop) -> bool:
-    """`env.step(action.cpu().numpy())`: each step waits for what an environment answers."""
-    run = calls_run_by(program, *program.loops_around(loop.node)[-1:], loop.node)
-    return any(program.method(call) == "step" and "env" in program.text(call.func).lower() for call in run)
 
 
 def _is_soon_over(program: Program, loop: Loop) -> bool:
@@ -247,6 +250,10 @@ def _fix(program: Program, node: ast.AST, loop: Loop) -> str:
     if isinstance(statement, ast.AugAssign) and loop.kind == "torch":
         summed = program.text(statement).replace(".item()", ".detach()").replace(".cpu()", ".detach()")
         return f"keep the sum on the device, `{summed}`, and read `{program.text(statement.target)}.item()` once after the loop"
-    if loop.kind == "tape":
+    if _is_inner(program, node, loop):
+        return "work it out for the whole batch at once, and read that back once a step instead of once a round"
+    if loop.kind == "tape" and (not isinstance(node, ast.Call) or _NUMBER & set(words(program.text(node)))):
         return "put it into a `tf.keras.metrics.Mean()` with `update_state`, and read `result()` once after the loop"
+    if loop.kind == "tape":
+        return "keep the tensors and read them once after the loop, or only now and then"
     return "keep the tensor (`.detach()`) and read it once after the loop, or only on every 50th step: `if step % 50 == 0:`"

@@ -15,8 +15,8 @@ np.uint8, (len(paths), 224, 224, 3))`, then `np.load(name, mmap_mode="r")`. `unc
 of each picture.
 
 **When this is fine.** A handful (`paths[:16]` for a figure), a test set, and a data set that fits in memory several times over
-and will not grow. Pictures made 256 px or smaller are a nit, and so is a file that trains nothing: a command runs over the few
-pictures it is given. Labels, sizes, features and masks of a few values are small; they are not meant.
+and will not grow: how much there is, the file does not tell, and it is a nit. Labels, sizes, features and masks of a few values
+are small; they are not meant.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import Flow, Marks
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.facts.sizing import is_resizing, size_of
-from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, role_of, words
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, names_in, parameters, targets_of
 from unchoke.code.program import Program
-from unchoke.linting.questions import COMPREHENSIONS, num_items, rounds_of
+from unchoke.linting.questions import COMPREHENSIONS
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
     group="input",
     stage="decode",
     title="every image of the data set held in memory",
+    kind="nit",
     gain="the memory of the whole data set, and its decoding before each start",
     command="unchoke extract",
 )
@@ -61,7 +61,6 @@ _ALLOCATED = frozenset(
 _JOINED = frozenset({"concatenate", "vstack", "append", "cat", "concat", "row_stack"})
 _MAPS = frozenset({"map", "imap", "imap_unordered", "thread_map", "process_map"})
 _APPLIED = frozenset({"apply", "progress_apply", "map", "progress_map"})
-_SMALL_PX = 256  # 200 kB each: it takes tens of thousands to fill a machine's memory
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -84,33 +83,12 @@ def check(program: Program) -> Iterator[Hit]:
 def _hit(program: Program, node: ast.AST, unit: ast.AST, held: str) -> Hit:
     items = _items(program, unit)
     over = program.text(items) if items is not None else ""
-    resized = [call for call in program.within(unit, ast.Call) if is_resizing(program, call)]
     return Hit(
         node,
         f"{f'`{held}`' if held else 'a list'} holds every decoded image{f' of `{over}`' if over else ''} in memory",
         evidence={"held in": held, "over": over},
         fix="keep the paths and decode per sample, or decode once into a memory-mapped array (`np.lib.format.open_memmap`)",
-        kind="nit"
-        if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized)
-        or role_of(held) == "eval"
-        or not _is_learnt_from(program)
-        or _is_shown(program, held)
-        else None,
     )
-
-
-def _is_learnt_from(program: Program) -> bool:
-    """Does the file train, or make data sets? What only shows pictures, or runs over them, is given few."""
-    facts = program.facts
-    return bool(facts.fits or facts.training_loops or facts.loaders or facts.datasets)
-
-
-def _is_shown(program: Program, held: str) -> bool:
-    """`for i in range(3): axes[i].imshow(images[i])`: nothing but a few by their number."""
-    uses = [use for use in program.names(held) if isinstance(use.ctx, ast.Load)]
-    indexed = (use for use in uses if isinstance(parent := program.parent(use), ast.Subscript) and parent.value is use)
-    rounds = [num_items(program, loop.iter) or _HANDFUL for use in indexed for loop in rounds_of(program, use)[:1]]
-    return len(rounds) == len(uses) > 0 and max(rounds) < _HANDFUL
 
 
 # What keeps pictures
@@ -242,10 +220,8 @@ def _all_of_call(program: Program, call: ast.Call, depth: int) -> bool:
 
 def _is_long(program: Program, part: ast.Slice) -> bool:
     lower, upper = program.value(part.lower), program.value(part.upper)
-    if part.upper is None:
-        return not (isinstance(lower, int) and lower < 0)
-    if part.lower is not None and lower != 0:
-        return False
+    if part.upper is None or (part.lower is not None and lower != 0):
+        return part.upper is None and not (isinstance(lower, int) and lower < 0)
     if isinstance(upper, int | float):
         return upper < 0 or upper > _HANDFUL
     return not {"show", "n", "k", "num", "max", "limit", "samples", "batch", "bs"} & set(words(program.text(part.upper)))

@@ -17,14 +17,19 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
 does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
 lessons), and so are fewer than 5,000 steps over the whole set at once, a small network's training that stops early, a few dense
-layers on rows of a table, and a network that its function makes and throws away, giving back its scores.
+layers on rows of a table, and a network that its function makes and throws away, giving back its scores. A training of which
+the file does not show that it may take hours (it reads no pictures and names no card, or says how few steps or samples it has)
+is a nit too, and so are steps of an environment (what it remembers would have to be kept as well) and a script in the cells of
+a gallery.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator
 
+from unchoke.code.constant_values import is_number
 from unchoke.code.facts.epochs import (
     EpochRun,
     callbacks_of,
@@ -34,15 +39,16 @@ from unchoke.code.facts.epochs import (
     nodes_of,
     one_does,
     trains_on_kept_features,
-    trains_on_small_set,
 )
+from unchoke.code.facts.gradients import uses_torch
 from unchoke.code.facts.loops import Fit, count_of, most, unwrapped
 from unchoke.code.facts.origins import may_save
 from unchoke.code.facts.saving import is_weights_save
+from unchoke.code.facts.stakes import is_gallery, is_little, known_steps, may_take_hours, trains_on_small_set
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
-from unchoke.linting.questions import calls_run_by, is_light
+from unchoke.linting.questions import acts, calls_run_by
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -58,7 +64,9 @@ _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 40
 _MANY_LARGE_EPOCHS = 10
 _MANY_STEPS = 5000
+_SHORT = 15_000  # steps of a fit that says how many
 _MANY_SMALL_EPOCHS = 100
+_TINY = 8
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -89,7 +97,7 @@ def _by_steps(program: Program) -> Iterator[Hit]:
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
                 {"steps": int(count)},
                 "save the weights every few hundred steps, `if step % 500 == 0:`, under a temporary name that is then renamed",
-                kind="nit" if is_light(program) else None,
+                kind="nit" if acts(program, loop.node) or (count < _SHORT and not may_take_hours(program)) else None,
             )
 
 
@@ -100,7 +108,7 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         "call `model.save(…)` at the end of each round, or give `fit` a `ModelCheckpoint(…)` among its `callbacks`"
         if run.batches is None
         else "make a `tf.train.CheckpointManager` of model and optimizer before the loop and call its `save()` after each epoch"
-        if methods & {"GradientTape", "train_on_batch"}
+        if methods & {"GradientTape", "train_on_batch"} and not uses_torch(program)
         else "at the end of each epoch `torch.save` the state of model and optimizer and the epoch under a temporary name, then "
         "`os.replace` it over the checkpoint, and load that at the start if it is there"
     )
@@ -110,9 +118,17 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         {"epochs": count},
         fix,
         kind="nit"
-        if _is_thrown_away(program, run) or _is_inner(program, run) or (run.batches is run.node and count < _MANY_STEPS)
+        if _is_thrown_away(program, run) or _is_inner(program, run) or _num_steps(program, run) < _SHORT
         else _kind(program, count, stops_early=any(program.within(run.node, ast.Break))),
     )
+
+
+def _num_steps(program: Program, run: EpochRun) -> float:
+    """Steps in all, where the file says how many there are in an epoch; a step over the whole set counts for three."""
+    if run.batches is run.node:
+        return float(run.num_epochs * _SHORT / _MANY_STEPS)
+    count = count_of(program, run.batches) if isinstance(run.batches, ast.For) else None
+    return float(run.num_epochs * count) if is_number(count) else math.inf
 
 
 def _is_inner(program: Program, run: EpochRun) -> bool:
@@ -138,7 +154,8 @@ def _kind(program: Program, count: float, *, stops_early: bool = False) -> Kind:
     """A few epochs are soon run again, of a large network fewer, on small sets or where it stops by itself more."""
     large = large_network(program) is not None and not program.facts.frozen
     many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_LARGE_EPOCHS if large else _MANY_EPOCHS
-    short = is_light(program) or (stops_early and not large)
+    short = (stops_early and not large) or is_gallery(program)
+    short = short or is_little(program) or not (large or may_take_hours(program))
     return "choke" if count >= many and not short else "nit"
 
 
@@ -160,12 +177,13 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         return None
     saves = "its callback does not save" if len(given) == 1 else f"none of its {len(given)} callbacks saves"
     there = saves if given else "it has no callback that saves"
+    stops = "EarlyStopping" in map(program.method, given)
     return Hit(
         at_method(program, fit.call),
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
-        kind=_kind(program, count, stops_early="EarlyStopping" in map(program.method, given)),
+        kind="nit" if (known_steps(program, fit) or _SHORT) < _SHORT else _kind(program, count, stops_early=stops),
         fact="fit",
     )
 
@@ -176,8 +194,8 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
     if trainer is None or option is None or program.value(option.value) is not False:
         return None
     epochs = program.argument(trainer, "max_epochs")
-    limits = ("fast_dev_run", "max_steps", "max_time", "overfit_batches")
-    whole = epochs is None and all(program.keyword(trainer, name) is None for name in limits)
+    tried = any(program.keyword(trainer, name) for name in ("fast_dev_run", "overfit_batches"))
+    whole = epochs is None and not tried and not any(program.keyword(trainer, name) for name in ("max_steps", "max_time"))
     count = _LIGHTNING_EPOCHS if whole else most(program, epochs)
     given = callbacks_of(program, trainer)
     if not is_long(count) or given is None or one_does(program, given, _SAVING, is_weights_save) is not False:
@@ -187,7 +205,14 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
         f"`enable_checkpointing=False` in a training of {int(count)} epochs: a kill loses all of them",
         {"epochs": int(count)},
         "leave `enable_checkpointing` out, or add `ModelCheckpoint(save_last=True)` to `callbacks`",
+        kind="nit" if tried or _is_tiny(program) else None,
     )
+
+
+def _is_tiny(program: Program) -> bool:
+    """Layers of a few numbers, as they are made to try something else."""
+    sizes = [program.value(item) for call in program.calls_named(["torch.nn.Linear"]) for item in call.args]
+    return bool(sizes) and all(is_number(size) and size < _TINY for size in sizes)
 
 
 def _hugging_face(program: Program, fit: Fit) -> Hit | None:

@@ -14,8 +14,10 @@ as training, so its batches must be as small, and each step is slower.
 **When this is fine.** Where evaluation needs gradients: saliency maps, adversarial examples, adaptation at test time. A
 function that calls `backward` or `autograd.grad` or asks for `requires_grad` is not reported, nor are Lightning's own steps
 (they are under no_grad already), functions that are only called where gradients are off or that a decorator from elsewhere may
-switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. A pass that no loop
-of the file repeats is freed at once: a nit, as it is on MNIST and its like.
+switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. A pass that no
+loop of the file repeats is freed at once: a nit, as it is on MNIST and its like, and where nothing shows that it is a network
+of PyTorch whose answers are read (a class that is here, `eval()`, `.item()`): a library's own `forward` may switch gradients
+off.
 
 The line is shown and never written by `--fix`: what a function runs may look whether gradients are on, and with attention torch
 takes another kernel without them, so that last digits may differ. PyTorch only.
@@ -28,8 +30,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from unchoke.code.facts.devices import torch_name
-from unchoke.code.facts.epochs import trains_on_small_set
+from unchoke.code.facts.devices import CPU, torch_name
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.origins import root, sources
@@ -208,9 +209,18 @@ def _hit(program: Program, call: ast.Call, found: EvaluationCode) -> Hit:
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
-        kind=None if _is_repeated(program, call) and not trains_on_small_set(program) else "nit",  # once: freed as soon as shown
+        kind=None if _is_repeated(program, call) and _is_torch(program, call, found) else "nit",  # once: freed as soon as shown
         suggestion=_suggestion(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else (),
     )
+
+
+def _is_torch(program: Program, call: ast.Call, found: EvaluationCode) -> bool:
+    """A network with a graph, by more than its name: of a class that is here, or put into a mode, and its result is read?"""
+    model, function = program.written(call.func), found.scope or program.enclosing_function(call)
+    near = list(program.within(function, ast.Call) if function is not None else program.nodes(ast.Call))
+    mode = any(program.method(item) in ("eval", "train") and program.written(program.receiver(item)) == model for item in near)
+    read = any(program.method(item) in ("detach", "item", CPU) for item in near)
+    return read and (mode or program.assigned_class(call.func) is not None or program.made_by(call.func).startswith("torch"))
 
 
 def _is_repeated(program: Program, node: ast.AST, depth: int = 0) -> bool:

@@ -15,9 +15,10 @@ each worker.
 
 Data set classes and functions stay at module level, so that workers can import them.
 
-**When this is fine.** A script that only ever runs on Linux before Python 3.14, where workers are forked; and notebooks,
-which are not imported by their workers. `num_workers=0` and pools of threads need no guard, nor does a
-loader that is made at module level and only gone through in functions that run under the guard.
+**When this is fine.** A script that only ever runs on Linux before Python 3.14, where workers are forked; and notebooks, which
+are not imported by their workers. `num_workers=0` and pools of threads need no guard, nor does a loader that is made at module
+level and only gone through in functions that run under the guard. In the `# %%` cells of a gallery script, which a guard cannot
+span, it is a nit.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
+from unchoke.code.facts.stakes import is_gallery
 from unchoke.code.node_index import names_in, targets_of
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
@@ -70,6 +72,7 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
         'put the code below into `def main():` and call it under `if __name__ == "__main__":`'
         if at is call
         else f'call `{program.text(at.func)}()` under `if __name__ == "__main__":`',
+        kind="nit" if is_gallery(program) else None,  # its cells stand at module level
     )
 
 
@@ -83,7 +86,8 @@ def _goes_at_import(program: Program, made: ast.Call) -> bool:
     maker, statement = program.function_of(made), program.statement(made)
     inner = program.within(maker, ast.Call) if maker is not None else iter(())
     loaders = [call for call in inner if program.method(call) == "DataLoader"]
-    if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in loaders):
+    starts = _is_pool(program, made) and "Executor" not in program.name(made)  # an executor waits for work
+    if starts or any(not _is_only_returned(program, call) for call in loaders):
         return True
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return True

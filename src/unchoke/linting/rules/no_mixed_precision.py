@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
-from unchoke.code.facts.epochs import large_network, network_named, trains_on_small_set
+from unchoke.code.facts.epochs import large_network, network_named
 from unchoke.code.facts.freezing import freezes
 from unchoke.code.facts.origins import hides_code
 from unchoke.code.program import Program
@@ -59,7 +59,7 @@ _FIXES = {
 def check(program: Program) -> Iterator[Hit]:
     """One hit for a file: where the network is made."""
     made = large_network(program)
-    if made is None or trains_on_small_set(program) or plain_device(program) or hides_code(program):
+    if made is None or plain_device(program) or hides_code(program):
         return
     fits = program.facts.fits
     kinds = {loop.kind for loop in program.facts.training_loops} | {fit.kind for fit in fits}

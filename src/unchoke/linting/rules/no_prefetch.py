@@ -33,6 +33,7 @@ RULE = Rule(
     gain="the time of loading, hidden behind the step",
     since="before TensorFlow 2.12",
     frameworks=("keras",),
+    eased_by=("no-workers", "repeated-decode", "heavy-augmentation", "python-transform"),
 )
 _KERAS_3 = re.compile(r"KERAS_BACKEND|from keras import ops|keras\.ops\b|\bPyDataset\b")  # prefetches by itself
 _STEPS = frozenset({"map", "batch", "padded_batch", "shuffle", "repeat", "take", "with_options"})

@@ -34,7 +34,7 @@ from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RA
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
-from unchoke.linting.rule import Hit, Rule, append_arguments, at_method
+from unchoke.linting.rule import Hit, Rule, append_arguments, at_method, shortened
 
 RULE = Rule(
     group="process",
@@ -162,10 +162,12 @@ def _tf_data(program: Program) -> Iterator[Hit]:
         if function is None or parallel or ("eval" in roles and "train" not in roles):
             continue
         if any(program.facts.decodes(part) for part in (function, *functions_run_by(program, function))):
-            name = program.text(call.args[0])[:40]
+            name = shortened(program, call.args[0], keep_end=False)
             yield Hit(
                 at_method(program, call),
                 f"`.map({name})` decodes one picture at a time: `num_parallel_calls` is not given",
                 {"function": name},
-                f"write `.map({name}, num_parallel_calls=tf.data.AUTOTUNE)`",
+                f"write `.map({name}, num_parallel_calls=tf.data.AUTOTUNE)`"
+                if not name.endswith("…")
+                else "give this `.map` a `num_parallel_calls=tf.data.AUTOTUNE`",
             )

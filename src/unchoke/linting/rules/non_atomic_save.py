@@ -75,7 +75,7 @@ def check(program: Program) -> Iterator[Hit]:
                     f"`{name}` writes over `{path}` each time: a kill while it writes leaves neither the old file nor the "
                     "new one",
                     {"call": name, "path": path},
-                    f"write to a temporary name beside `{path}` and then `os.replace(temporary, {path})`",
+                    "write to a temporary name beside it, and then `os.replace` that over it",
                 )
 
 

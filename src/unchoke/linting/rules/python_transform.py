@@ -37,6 +37,7 @@ RULE = Rule(
     title="Python loop over pixels, or over the whole picture for each class",
     gain="5.6 s to 0.1 s for a script that did little else",
     claim="Planted chokes",
+    eased_by=("no-workers", "repeated-decode", "heavy-augmentation"),
 )
 
 SampleLoop = ast.For | ast.comprehension

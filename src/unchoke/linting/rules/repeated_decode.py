@@ -15,9 +15,10 @@ decode each photo once and keep what the frozen part of the network made of it.
 
 **When this is fine.** One pass only (prediction, feature extraction). Files that already are small copies. Crops sized at
 random out of the full image (`RandomResizedCrop`), which need it; there a copy somewhat larger than the crop still helps. A
-data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer
-than 20 or an unknown number they are nits; so is a `map` of tf.data with `num_parallel_calls`, which decodes beside the step, for
-fewer than 50 epochs (or any number with `EarlyStopping`) and a plain resize.
+data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer than
+20 or an unknown number they are nits. TensorFlow decodes beside the step in a `map` with `num_parallel_calls` and in
+`image_dataset_from_directory`: fewer than 100 epochs, or any number with `prefetch` or `EarlyStopping`, and a plain resize are
+nits.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from unchoke.code.facts.loaders import DIRECTORY_SETS, FLOWS
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
+from unchoke.code.facts.stakes import reads_ahead
 from unchoke.code.facts.vocabulary import DECODING_DATASETS, words
 from unchoke.code.node_index import names_in, parameters
 from unchoke.code.program import Program
@@ -46,10 +48,11 @@ RULE = Rule(
     gain="4.1 s to 1.0 s over 24 epochs of PNG files, decoded once and kept",
     claim="Planted chokes",
     command="unchoke extract",
+    eased_by=("no-workers",),
 )
 _MIN_EPOCHS = 5
 _MANY_EPOCHS = 20
-_SURELY_MANY = 50
+_SURELY_MANY = 100
 _DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")  # read many pixels for each they write
 _FASTAI_SETS = frozenset({"ImageDataBunch", "ImageDataLoaders", "SegmentationDataLoaders", "ImageClassifierData"})
 FOLDER_READERS = DIRECTORY_SETS | FLOWS - {"flow"}
@@ -111,7 +114,8 @@ def _is_hidden(program: Program, decode: ast.Call) -> bool:
             parallel.append(given is not None and program.value(given) not in (None, 1))
     counts = [fit.num_epochs for fit in program.facts.fits]
     many = any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
-    return bool(parallel) and all(parallel) and (bool(program.calls_to("EarlyStopping")) or not many)
+    hidden = reads_ahead(program) or bool(program.calls_to("EarlyStopping")) or not many
+    return bool(parallel) and all(parallel) and hidden
 
 
 def _overlapping(program: Program) -> Iterator[Hit]:
@@ -180,6 +184,7 @@ def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
     epochs = f"each of {int(known)} epochs" if known is not None else "every epoch"
     size = program.argument(call, "image_size") or program.argument(call, "target_size") or program.argument(call, "size")
     to = f" to {program.text(size)}" if size is not None else ""
+    by_itself = program.method(call) in DIRECTORY_SETS  # TensorFlow decodes in parallel, beside the step
     if program.method(call) in DIRECTORY_SETS:
         target = (program.targets(call) or ["dataset"])[0]
         fix = f'`{target} = {target}.cache("pixels")` behind it, before anything random (without a name it is kept in memory)'
@@ -192,7 +197,7 @@ def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
         f"`{name}` decodes and resizes{to} the same files again in {epochs}; nothing keeps the result",
         evidence={"call": name, "epochs": known},
         fix=fix,
-        kind=None if known is not None and known >= _MANY_EPOCHS else "nit",
+        kind=None if known is not None and known >= (_SURELY_MANY if by_itself else _MANY_EPOCHS) else "nit",
     )
 
 

@@ -26,7 +26,7 @@ from unchoke.code.facts.loaders import runs_at_import
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(group="process", stage="load", title="`set_start_method` runs on import", kind="risk", holds_alone=True)
+RULE = Rule(group="process", stage="load", title="`set_start_method` runs on import", kind="risk")
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -43,5 +43,5 @@ def check(program: Program) -> Iterator[Hit]:
             f"give it where it is needed: `DataLoader(…, multiprocessing_context={said})`, `mp.get_context({said}).Pool(…)`"
             if program.is_notebook
             else f'move it under `if __name__ == "__main__":`, or use `multiprocessing.get_context({said})`',
-            kind="nit" if any(isinstance(above, ast.If) for above in program.ancestors(call)) else None,
+            kind="nit" if program.is_notebook or any(isinstance(above, ast.If) for above in program.ancestors(call)) else None,
         )

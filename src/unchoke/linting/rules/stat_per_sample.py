@@ -39,7 +39,7 @@ RULE = Rule(
 def check(program: Program) -> Iterator[Hit]:
     asked = [call for call in program.nodes(ast.Call) if is_path_call(program, call, STATS, STAT_METHODS)]
     asked = [call for call in asked if not call.args or not program.name(call).startswith("?.")]  # a path's own takes nothing
-    found = [call for call in asked if is_done_anew(program, call, by_sample=False)]
+    found = [call for call in asked if is_done_anew(program, call, by_sample=False) and not _is_output(program, call)]
     for call in found:
         name, (function, where) = program.text(call.func), function_around(program, call)
         own = program.enclosing_function(call)
@@ -55,9 +55,23 @@ def check(program: Program) -> Iterator[Hit]:
         )
 
 
+def _path(program: Program, call: ast.Call) -> str:
+    asked = call.args[0] if call.args else program.receiver(call)
+    return program.text(asked) if asked is not None else ""
+
+
+def _is_output(program: Program, call: ast.Call) -> bool:
+    """`if not folder.exists(): os.mkdir(folder)`: what is looked for is made where it is missing."""
+    made = (
+        other
+        for other in program.calls_to("mkdir", "makedirs")
+        if program.enclosing_function(other) is program.enclosing_function(call)
+    )
+    return _path(program, call) in {_path(program, other) for other in made}
+
+
 def _fix(program: Program, call: ast.Call) -> str:
     owner = program.enclosing_class(call)
     where = f"in `{owner.name}.__init__`" if owner is not None else "before the data set is made"
-    asked = call.args[0] if call.args else program.receiver(call)
-    path = f"`{program.text(asked)}`" if asked is not None else "the file"
+    path = f"`{asked}`" if (asked := _path(program, call)) else "the file"
     return f"list the folder once {where} and keep the answer for {path} with the sample, or leave out what is missing there"

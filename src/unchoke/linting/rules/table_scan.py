@@ -26,6 +26,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.origins import is_of_sample
+from unchoke.code.facts.stakes import may_take_hours
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.questions import calls_run_by, is_done_anew
@@ -65,6 +66,7 @@ def _rows(program: Program) -> Iterator[Hit]:
                 {"table": name},
                 f"take the columns out once in `__init__`, `{name}[columns].to_numpy(np.float32)`, and pick rows of that array "
                 "here",
+                kind=None if may_take_hours(program) else "nit",  # a table is soon gone through
             )
             return
 

@@ -13,13 +13,15 @@ a planted loop went from 5.4 to 1.3 s on a CPU. Prediction alone is not measured
 
 Views of one picture (flips, crops) are a batch as well: `model(torch.stack(views))`. `unchoke segment predict` does this.
 
-**When this is fine.** When each step needs what the one before left (a recurrent network, a tracker), for a live camera,
-for tiles of different sizes, or for a handful that is only looked at.
+**When this is fine.** When each step needs what the one before left (a recurrent network, a tracker), for a live camera, for
+tiles of different sizes, or for a handful that is only looked at. Hundreds of calls of `predict` (Keras, fastai), each with its
+fixed cost, are a choke; what other loops gain hangs on sizes that the file does not tell, and they are nits.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 
@@ -27,7 +29,7 @@ from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.origins import root, sources
 from unchoke.code.facts.sizing import is_resizing
 from unchoke.code.facts.vocabulary import DECODERS, words
-from unchoke.code.node_index import FunctionNode, arguments, is_none, names_in, parameters
+from unchoke.code.node_index import arguments, is_none, names_in
 from unchoke.code.program import Program
 from unchoke.linting.questions import Round, calls_run_by, num_items, rounds_of, whole_round, words_in
 from unchoke.linting.rule import Hit, Rule
@@ -51,6 +53,7 @@ _CUTS = frozenset(
 _STACKS = frozenset({"array", "asarray", "stack", "cat", "concat"})
 _GATHERS = frozenset({"stack", "cat", "concat", "concatenate", "vstack", "repeat", "expand", "tile", "array_split"})
 _FEW = 16
+_MANY = 256
 _DRAWS = frozenset({"imshow", "subplot", "subplots", "show", "figure", "display", "add_subplot"})
 _SIZES = frozenset({"target_size", "image_size", "size", "dsize", "output_shape"})
 _ARRAYS = frozenset({"x", "test", "val", "valid", "validation", "train", "ds", "dataset", "testset", "trainset", "valset"})
@@ -65,7 +68,7 @@ def check(program: Program) -> Iterator[Hit]:
         if _is_learner(program, call):
             found = _looped_learner(program, call)
         else:
-            found = _looped(program, call) if program.facts.is_forward(call) else _looped_helper(program, call)
+            found = _looped(program, call) if program.facts.is_forward(call) else None
         if found is not None and found not in seen:
             seen.add(found)
             yield _hit(program, call, found)
@@ -74,12 +77,20 @@ def check(program: Program) -> Iterator[Hit]:
 def _hit(program: Program, call: ast.Call, loop: Round) -> Hit:
     run, over = program.text(call.func), program.text(loop.iter)
     return Hit(
-        call if program.facts.is_forward(call) or not isinstance(loop, ast.For) else loop,
+        call,
         f"`{run}` runs once for each round over `{over}`, on one input at a time",
         evidence={"call": run, "loop": over, "one": min(names_in(loop.target), default="tile")},
         fix=_fix(program, call, loop),
+        kind=None if _is_many(program, call) else "nit",
         gain="" if program.facts.in_training(call) is not None else "commonly several times as many in the same time",
     )
+
+
+def _is_many(program: Program, call: ast.Call) -> bool:
+    """Hundreds of calls of Keras or fastai, each with its own fixed cost: as far as the file says, or loop within loop."""
+    counts = [num_items(program, loop.iter) for loop in rounds_of(program, call)]
+    known = math.prod(count for count in counts if count is not None)
+    return program.method(call) == "predict" and (known >= _MANY or (len(counts) > 1 and None in counts))
 
 
 def _fix(program: Program, call: ast.Call, loop: Round) -> str:
@@ -302,25 +313,3 @@ def _gathers(program: Program, node: ast.AST) -> bool:
     axis = (program.argument(node, "axis", 1) or program.argument(node, "dim")) if joins else None
     single = any(isinstance(item, ast.List | ast.Tuple) and len(item.elts) == 1 for item in node.args[:1])
     return not single and (axis is None or program.value(axis) == 0)
-
-
-def _looped_helper(program: Program, call: ast.Call) -> Round | None:
-    """A loop over tiles that hands each to a function of this file, which runs the network on it alone."""
-    function = program.function_of(call)
-    rounds = rounds_of(program, call) if function is not None else []
-    if function is None or not rounds or function.name in ("forward", "__init__", "__call__"):
-        return None
-    loop, parts = rounds[0], _inputs(program, arguments(call))
-    if not names_in(loop.target) & _names(parts) or _is_left_alone(program, loop, call):
-        return None
-    return loop if _is_over_tiles(program, loop, parts) and _runs_alone(program, function) else None
-
-
-def _runs_alone(program: Program, function: FunctionNode) -> bool:
-    """A forward call in this function, in no loop of its own, on its parameter as a batch of one."""
-    for call in program.within(function, ast.Call):
-        if program.facts.is_forward(call) and not rounds_of(program, call) and program.enclosing_function(call) is function:
-            parts = _inputs(program, call.args[:2])
-            if set(parameters(function)) & _names(parts) and _is_alone(program, parts):
-                return True
-    return False

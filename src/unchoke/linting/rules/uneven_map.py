@@ -14,8 +14,8 @@ or keep the call and its order and add `chunksize=1`. `ProcessPoolExecutor.submi
 sort by file size, largest at the front. `unchoke tile` cuts scenes so.
 
 **When this is fine.** Items that take equally long, items of microseconds (a larger `chunksize` is better there), and fewer
-items than about four for each process: those chunks hold one item anyway. Photos take about as long as each other: where no scene
-and no film is opened it is a nit.
+items than about four for each process: those chunks hold one item anyway. Photos take about as long as each other, and so does
+opening a film for its length: where no scene is opened, no film gone through and no other program run it is a nit.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ _ITEM_WORDS = frozenset(
 _CHUNKS = frozenset({"chunk", "shard", "fold", "seed", "batches"})
 _LISTINGS = frozenset({"glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk", "itertuples", "iterrows"})
 _FILMS = frozenset({"VideoCapture", "VideoReader", "read_video", "OpenSlide"})
+_TOOLS = frozenset({"os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"})
 _LONG_ITEMS = frozenset({"scene", "video", "slide", "movie", "ortho", "raster", "volume", "granule", "film"})
 _READS = re.compile(
     r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"
@@ -94,7 +95,9 @@ def _is_long(program: Program, function: ast.expr | None, items: ast.expr) -> bo
     inner = program.callable_of(function)
     if inner is None:
         return bool(_LONG_ITEMS & words_in(items))
-    return any(program.name(call) in RASTER_OPENERS or program.method(call) in _FILMS for call in calls_run_by(program, inner))
+    calls = list(calls_run_by(program, inner))
+    films = any(program.method(call) in _FILMS for call in calls) and any(program.within(inner, ast.For, ast.While))  # all frames
+    return films or any(program.name(call) in RASTER_OPENERS | _TOOLS for call in calls)
 
 
 def _is_pool(program: Program, node: ast.expr) -> bool:

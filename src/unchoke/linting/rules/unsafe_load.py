@@ -14,13 +14,15 @@ not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own
 `keras.saving.register_keras_serializable`.
 
 **When this is fine.** A file that this very program has written and nobody else can change; one that the same function wrote
-before, or a temporary one, is not reported. It is a risk where the file plainly comes from elsewhere: a download, or the argument
-of a function that others call; not a download that is compared with a hash. A fixed name, and what a program is given
-on its command line, are mostly results of the same project, and a comment or docstring beside the call about trust or pickles
-says that it was weighed: there it is a nit. From torch 2.6 on
-`weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code, so the argument is asked
-for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a network's `state_dict()` in it,
-and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read off the code.
+before, or a temporary one, is not reported. It is a risk where safety is switched off for a file that plainly comes from
+elsewhere (a download that is not compared with a hash, the argument of a function that others call), though only weights are
+taken from it, and for a pickle that comes over plain http. What else is pickled needs another format first, and whoever
+installs a package trusts its author's files; a fixed name, and what a program is given on its command line, are mostly results
+of the same project, and a comment or docstring beside the call about trust or pickles says that it was weighed: there it is a
+nit. From torch 2.6 on `weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code,
+so the argument is asked for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a
+network's `state_dict()` in it, and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read
+off the code.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
     if _is_downloaded(program, file):
         fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
         said = f"`{name}`{option} of a downloaded file runs whatever its author put into it"
-        yield Hit(call, said, {"call": name}, fix, kind="nit" if _is_weighed(program, call) else None, fact="downloaded")
+        risky = _is_by_plain_http(program) and not _is_weighed(program, call)  # else it is the author's own
+        yield Hit(call, said, {"call": name}, fix, kind=None if risky else "nit", fact="downloaded")
     elif option and not _is_own(program, call) and not _is_temporary(program, file):
         source = program.text(opened_path(program, file))[:50]
         yield Hit(
@@ -102,9 +105,20 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
             f"`{name}`{option} of `{source}`, which this program did not write, runs whatever was put into it",
             {"call": name, "file": source},
             "save arrays of numbers as they are (`np.savez`, one name each; a dict as JSON) and leave `allow_pickle` out",
-            kind=None if _is_handed_in(program, file) and not _is_weighed(program, call) else "nit",
+            kind="nit",  # what it holds has to be saved in another way first
             fact="pickled",
         )
+
+
+def _is_by_plain_http(program: Program) -> bool:
+    """Anybody on the way can put something else in its place."""
+    texts = [node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str)]
+    return any(text.startswith("http://") for text in (*texts, *_shell_words(program)))
+
+
+def _shell_words(program: Program) -> list[str]:
+    lines = [line for cell in program.source.cells for line in _SHELL.findall(cell.text)]
+    return [part for line in lines for part in re.split(r"[\s=\"']+", line)]
 
 
 def _is_own(program: Program, call: ast.Call, *, before: bool = False) -> bool:
@@ -156,7 +170,7 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
         call,
         f"`{name}` of `{source}` {lacking} may run code from the file{before}",
         {"call": name, "file": source, "used as a state dict only": edit is not None},
-        f"write `{name}({source}, …, weights_only=True)`",
+        "write `weights_only=True` behind its other arguments",
         kind=None if _is_risk(program, call, file, downloaded, option) else "nit",
         fact="" if proven else f"torch {lacking}",
         **offered(edit, proven=proven),
@@ -164,9 +178,9 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
 
 
 def _is_risk(program: Program, call: ast.Call, file: ast.expr | None, downloaded: bool, option: ast.expr | None) -> bool:
-    """Is safety switched off for a file that plainly comes from elsewhere, with nothing said about it?"""
+    """Is safety switched off for a file from elsewhere of which only the weights are used, with nothing said about it?"""
     elsewhere = downloaded or (file is not None and _is_handed_in(program, file))
-    return option is not None and elsewhere and not _is_weighed(program, call)
+    return option is not None and elsewhere and _only_state(program, call) and not _is_weighed(program, call)
 
 
 def _is_handed_in(program: Program, node: ast.AST) -> bool:
@@ -236,8 +250,7 @@ def _downloads(program: Program, call: ast.Call) -> bool:
 
 def _download_names(program: Program) -> set[str]:
     """File names and variables that a download was told to write to, and what `!wget https://…/model.pkl` names."""
-    lines = [line for cell in program.source.cells for line in _SHELL.findall(cell.text)]
-    found = {part for line in lines for part in re.split(r"[\s/=\"']+", line) if "." in part}
+    found = {part for word in _shell_words(program) for part in word.split("/") if "." in part}
     for call in (call for call in program.nodes(ast.Call) if _downloads(program, call)):
         named = [word.value for word in call.keywords if word.arg not in ("origin", "url", "repo_id")]
         for item in (*call.args[1:], *named):

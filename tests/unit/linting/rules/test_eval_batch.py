@@ -57,16 +57,6 @@ val_dl = DataLoader(va, **options)  # here
 """,
         id="from options",
     ),
-    pytest.param(
-        """\
-import tensorflow as tf
-def make(p, training):
-    return tf.data.Dataset.from_tensor_slices(p).batch(32).prefetch(1)  # here
-train_ds = make(a, True)
-val_ds = make(b, False)
-""",
-        id="tf.data in a helper",
-    ),
 ]
 
 SILENT = [
@@ -144,20 +134,3 @@ def test_it_is_found(body: str) -> None:
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
-
-
-@pytest.mark.parametrize(
-    ("switch", "told"), [("", "once it runs under `torch.no_grad()`"), ("@torch.no_grad()\n", "as nothing is kept")]
-)
-def test_memory_is_said_to_be_free_only_where_gradients_are_off(switch: str, told: str) -> None:
-    source = f"""\
-import torch
-from torch.utils.data import DataLoader
-train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
-val_loader = DataLoader(val_set, batch_size=8)
-{switch}def validate(model):
-    for x, y in val_loader:
-        hits.append(model(x))
-"""
-    [item] = RULE.found(source)
-    assert told in item.hit.fix

@@ -39,7 +39,6 @@ def test_large_networks_trained_for_long_are_chokes_and_for_short_nits(made: str
         ("net = models.resnet50()", "scaler = torch.amp.GradScaler()"),
         ("from my_helpers import *\nnet = models.resnet50()", ""),
         ("net = models.resnet50()", "torch.set_float32_matmul_precision('high')"),
-        ("net = models.resnet50()\ndata = datasets.CIFAR10('.')", ""),
         ("net = models.resnet50()\nfor p in net.parameters():\n    p.requires_grad = False\nnet.fc = head", ""),
     ],
 )

@@ -138,7 +138,9 @@ def test_windows_that_overlap_decode_each_file_several_times(window: str, found:
     ("parallel", "resize", "fit", "kind"),
     [
         (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=25", "nit"),
-        (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=60", "choke"),
+        (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=60", "nit"),
+        (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=100", "choke"),
+        (", num_parallel_calls=tf.data.AUTOTUNE).prefetch(2", "", "epochs=100", "nit"),
         (", num_parallel_calls=8", "", "epochs=60, callbacks=[tf.keras.callbacks.EarlyStopping()]", "nit"),
         (", num_parallel_calls=8", ", antialias=True", "epochs=25", "choke"),
         ("", "", "epochs=25", "choke"),

@@ -50,17 +50,6 @@ def test_one_at_a_time_is_reported_once(source: str) -> None:
     assert len(lines(source)) == 1
 
 
-def test_a_function_that_runs_one_tile_is_followed() -> None:
-    assert lines("""
-        def run(net, tile):
-            x = torch.from_numpy(tile).unsqueeze(0)
-            with torch.no_grad():
-                return model(x)[0]
-        for tile in tiles:
-            out.append(run(model, tile))
-    """) == ["for tile in tiles:"]
-
-
 @pytest.mark.parametrize(
     "source",
     [
