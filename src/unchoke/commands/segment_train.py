@@ -230,6 +230,7 @@ def _origin(session: Session, material: PatchMaterial, features: Extraction | No
         num_samples=len(material.patches),
         num_quarantined=len(material.quarantined),
         splits={name: counts[name] for name in ("train", "val", "test")},
+        digest=material.digest,
         scenes=[scene.scene_id for scene in material.facts],
         bands=list(material.facts[0].band_names),
         patches=PatchesRecord(patch_px=spec.patch_px, overlap_px=material.overlap_px, manifest=material.manifest.name),

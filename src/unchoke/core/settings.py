@@ -602,6 +602,14 @@ class Settings:
         Interval(ge=1, le=1024),
         _machine("Processes that train together, one for each device. Left out, one; with --on, one on each node."),
     ] = None
+    log: Annotated[
+        tuple[str, ...],
+        _host(
+            "Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. Never unasked: it is not remembered.",
+            commands=("fit", "train", *MASKS),
+            remembered=False,
+        ),
+    ] = ()
     checkpoint_every: Annotated[
         float, Interval(ge=0, le=MOST_COUNT), _machine("Seconds between checkpoints within an epoch.")
     ] = 60.0

@@ -29,13 +29,30 @@ _LINES_PER_E_FOLD = 500
 _NAMES: dict[type, str] = {StageStarted: "stage_started", StageDone: "stage_done", Progress: "progress"}
 
 
+class TellingPace:
+    """When a stage's progress is worth keeping: the longer it takes, the rarer; its last state always is."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._began_s = now, now()
+        self._told_s: dict[str, float] = {}
+
+    def is_due(self, event: Progress) -> bool:
+        now_s = self._now()
+        every_s = max(_EVERY_S, (now_s - self._began_s) / _LINES_PER_E_FOLD)
+        told_s = self._told_s.get(event.stage)
+        if told_s is not None and now_s - told_s < every_s and event.done < event.total:
+            return False
+        self._told_s[event.stage] = now_s
+        return True
+
+
 class ProgressLog:
     """Writes what a command tells. What cannot be written is not told: the command must not fail of it."""
 
     def __init__(self, workspace: Workspace, *, now: Callable[[], float] = time.monotonic) -> None:
         self._file, self._now = workspace.logs / FILE, now
         self._began_s = now()
-        self._told_s: dict[str, float] = {}
+        self._pace = TellingPace(now)
         self._waiting: list[Event] = []
         self._opened: IO[str] | None = None
         self._given_up = False
@@ -63,7 +80,7 @@ class ProgressLog:
         if self._given_up:
             return
         if isinstance(event, Progress):
-            if not self._is_due(event):
+            if not self._pace.is_due(event):
                 return
         elif self._opened is None:
             self._waiting.append(event)
@@ -72,15 +89,6 @@ class ProgressLog:
             self._write(event)
         except OSError:
             self._given_up = True
-
-    def _is_due(self, event: Progress) -> bool:
-        now_s = self._now()
-        every_s = max(_EVERY_S, (now_s - self._began_s) / _LINES_PER_E_FOLD)
-        told_s = self._told_s.get(event.stage)
-        if told_s is not None and now_s - told_s < every_s and event.done < event.total:
-            return False
-        self._told_s[event.stage] = now_s
-        return True
 
     def _write(self, event: Event) -> None:
         if self._opened is None:

@@ -33,6 +33,12 @@ def unseal_run(folder: Path) -> None:
     seals.unseal(folder, set(_KEPT) - {"loop.json", "memory.json"})
 
 
+def files_to_share(folder: Path) -> dict[str, Path]:
+    """The files of a finished run that another machine needs to predict with it, by their names in the folder, and its report."""
+    named = {name: folder / name for name in (*_KEPT, seals.SEALS, "report.html")}
+    return {name: file for name, file in named.items() if file.is_file()}
+
+
 def is_of(folder: Path, record: RunRecord) -> bool:
     """Whether a record is that of the run whose folder in a workspace it lies in."""
     return record.run in ("", folder.resolve().name)

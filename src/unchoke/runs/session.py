@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +30,8 @@ from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.system_limits import refuse_no_addresses
 from unchoke.runs.progress_log import ProgressLog
+from unchoke.runs.tracker import refuse_unknown_trackers
+from unchoke.runs.tracking import Tracking
 
 if TYPE_CHECKING:
     from unchoke.machine.machine_facts import MachineFacts
@@ -79,6 +81,8 @@ class Session:
     """Libraries and the encoder, where they are being loaded meanwhile."""
     stretches: StretchLog | None = None
     """What earlier stretches of the training that runs now took."""
+    tracking: Tracking | None = None
+    """Where `--log` sends the runs of this command."""
     stopped: Interrupted | None = None
     """Set where someone asked to stop and there is a result all the same: it is recorded, and the same command goes on."""
     _warned: set[str] = field(default_factory=set, repr=False)
@@ -167,13 +171,16 @@ def open_session(
     out: Path | str | None,
     on_event: OnEvent | None,
     remembering: bool = True,
+    telling: bool | None = None,
     part: LaunchGroup | None = None,
 ) -> Iterator[Session]:
-    """Own the workspace and settle the settings."""
+    """Own the workspace and settle the settings; unless `telling` says otherwise, what remembers tells others how far it is."""
     refuse_no_addresses()
     wait_briefly()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     settings, reasons = resolve_settings(workspace, typed)
+    refuse_unknown_trackers(settings.log)
+    log, settings = settings.log, replace(settings, log=())  # what a run is does not depend on who hears of it
     refuse_inside_data(workspace, settings)
     refuse_missing_weights(typed.get("weights"))
     listener = on_event or default_listener()
@@ -183,16 +190,17 @@ def open_session(
         session = Session(workspace, settings, listener, memory, remembering, part=part)
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
-        with reached_cluster(session), told_to_others(session):
+        is_told = remembering if telling is None else telling
+        with reached_cluster(session), told_to_others(session) if is_told else nullcontext():
+            if log and remembering:
+                session.tracking = Tracking(log, workspace, session.on_event)
+                session.on_event = session.tracking.listening(session.on_event)
             yield session
 
 
 @contextmanager
 def told_to_others(session: Session) -> Iterator[None]:
-    """How far the command is, for those who look on from another process; a rehearsal changes nothing and tells nobody."""
-    if not session.remembering:
-        yield
-        return
+    """How far the command is, for those who look on from another process."""
     log = ProgressLog(session.workspace)
     session.on_event = log.listening(session.on_event)
     try:

@@ -105,6 +105,7 @@ def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> 
         num_samples=len(frame),
         num_quarantined=num_quarantined,
         splits={split: len(positions) for split, positions in problem.splits.items()},
+        digest=learnable.key,
         **digest_judged(learnable),
     )
     if problem.kind == "classification":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -141,22 +141,32 @@ def record_run(
         folder = session.workspace.run_folder(run.name)
         if run.status == "done" and (record := recall_record(folder, session.warn)) is not None:
             tell_if_done(session, run.name)
+            if session.tracking is not None:
+                session.tracking.send_finished(experiments, run)
             return record, True
         if session.stretches is not None:
             session.stretches.begin_run(run.name)
         unseal_run(folder)
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
-        try:
-            record = make(run, folder)
-        except Interrupted:
-            experiments.finish_run(run, "interrupted")
-            raise
-        enter_run(experiments, run, record, session, folder)
-        if stopped := session.stopped:
-            experiments.finish_run(run, "interrupted")
-            raise stopped
+        with _tracked(session, experiments, run):
+            try:
+                record = make(run, folder)
+            except Interrupted:
+                experiments.finish_run(run, "interrupted")
+                raise
+            enter_run(experiments, run, record, session, folder)
+            if stopped := session.stopped:
+                experiments.finish_run(run, "interrupted")
+                raise stopped
         return record, False
+
+
+def _tracked(session: Session, experiments: ExperimentStore, run: RunRow) -> AbstractContextManager[None]:
+    """Where `--log` was given, the run is sent while it is made; what a ladder tells on the way is of its rungs."""
+    if session.tracking is None:
+        return nullcontext()
+    return session.tracking.run(experiments, run, is_live=session.settings.minutes is None)
 
 
 def _save_files(folder: Path, material: RunMaterial, trained: TrainingOutcome, judged: ScoredOutputs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 import rasterio
 
+from unchoke.commands.curate import curate
 from unchoke.commands.evaluate import evaluate
 from unchoke.commands.export import export_run
+from unchoke.commands.export_model import export_model
 from unchoke.commands.segment_predict import segment_predict
 from unchoke.commands.segment_train import SegmentResult, segment_train
 from unchoke.core.errors import DataError, UsageError
-from unchoke.core.events import Chosen, Event, Note, Progress
+from unchoke.core.events import Chosen, Event, Note, Progress, ignore
 from unchoke.masks.grow_trees import GrownTrees
 from unchoke.masks.trained_segmenter import load_segmenter
 from unchoke.runs.lookup import best_run, list_runs, show_run
@@ -26,6 +29,12 @@ from unchoke.training.checkpoints import load_checkpoint
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 TINY = "test_resnet"
+WITHOUT_TORCH = """
+import runpy, sys
+sys.modules["torch"] = sys.modules["unchoke"] = None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 SIDE, NUM_SCENES = 64, 8
 PLACE = rasterio.Affine(10, 0, 500_000, 0, -10, 5_200_000)
 
@@ -244,3 +253,33 @@ def test_the_result_for_scripts_has_what_other_runs_have(trained: Trained) -> No
     plain = json.loads(json.dumps(trained[0].to_dict()))
     assert {"run", "workspace", "report", "metrics", "timings", "images_per_s", "memory", "baseline", "patches"} <= set(plain)
     assert plain["metrics"]["test"]["mean_iou"] == trained[0].record["metrics"]["test"]["mean_iou"]["value"]
+
+
+def test_curate_names_the_scene_whose_mask_was_turned_round(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    moved = Path(shutil.copytree(data, tmp_path / "moved"))
+    with rasterio.open(moved / "labels" / "s3.tif", "r+") as raster:
+        raster.write(1 - raster.read())
+    run(moved, tmp_path / "out", tiny_weights, epochs=1)
+    found = curate(out=tmp_path / "out", on_event=ignore)
+    assert (found.noun, found.num_photos) == ("scene", NUM_SCENES)
+    first = found.findings[0]
+    assert (first.kind, first.about) == ("scene", ("s3",))
+    assert first.evidence["right_pixels"] < 0.5
+    assert "8 scenes looked at" in found.to_text()
+
+
+@pytest.mark.parametrize("format_", ["onnx", "openvino"])
+def test_the_model_leaves_as_one_file_and_draws_the_same_masks_without_torch(
+    format_: str, trained: Trained, data: Path, tmp_path: Path
+) -> None:
+    out, scene = trained[0].workspace, data / "scenes" / "s3.tif"
+    made = export_model("exp_1", to=tmp_path / "model", format=format_, out=out, on_event=ignore)
+    assert made.agreement.photos.difference <= 1e-3 and made.agreement.other_sizes.difference <= 1e-3
+    assert made.facts["names"] == ["ground", "disc"] and made.facts["output"] == "masks" and made.facts["data_digest"]
+    drawn = segment_predict("exp_1", scene, out=out, to=tmp_path / "ours", on_event=ignore)
+    words = [str(tmp_path / "model" / "predict.py"), str(scene), str(tmp_path / "mask.tif")]
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with rasterio.open(tmp_path / "mask.tif") as mask, rasterio.open(drawn.masks[0]["classes"]) as ours:
+        assert (mask.transform, mask.crs) == (ours.transform, ours.crs)
+        assert (mask.read(1) == ours.read(1)).mean() > 0.999

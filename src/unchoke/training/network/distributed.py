@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from unchoke.core import atomic
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some
 from unchoke.core.events import OnEvent, ignore
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.jobs.signals import stop_requests
@@ -53,19 +55,19 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
     lines.parent.mkdir(parents=True, exist_ok=True)
     lines.write_text("", encoding="utf-8")
     (folder / _ENDED).unlink(missing_ok=True)
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=num,
-        run_id="unchoke",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=_RESTARTS,
-        monitor_interval=_LOOK_EVERY_S,
-        start_method="spawn",
-    )
     try:
-        with _following(lines, on_event):
+        with _following(lines, on_event), _temporary_files_apart():
+            config = LaunchConfig(
+                min_nodes=1,
+                max_nodes=1,
+                nproc_per_node=num,
+                run_id="unchoke",
+                rdzv_backend="c10d",
+                rdzv_endpoint="localhost:0",
+                max_restarts=_RESTARTS,
+                monitor_interval=_LOOK_EVERY_S,
+                start_method="spawn",
+            )
             elastic_launch(config, take_part)(job, str(lines))
     except SignalException:
         raise _stopped() from None
@@ -167,6 +169,18 @@ def _following(lines: Path, on_event: OnEvent) -> Iterator[None]:
         ended.set()
         thread.join()
         lines.unlink(missing_ok=True)
+
+
+@contextmanager
+def _temporary_files_apart() -> Iterator[None]:
+    """What the launcher leaves among the temporary files (folders for logs, what a process failed with) goes with the block."""
+    before = tempfile.tempdir
+    with scratch_folder("ranks") as folder:
+        tempfile.tempdir = str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _stopped() -> Interrupted:

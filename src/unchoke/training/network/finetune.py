@@ -284,7 +284,7 @@ class NetworkTraining:
         if standing.finished or self._may_save():
             self._save()
         self.epoch_seconds.append({"epoch": standing.epoch, **self.clock.lap()})
-        self._tell(now=True)
+        self._tell(now=True, figures=standing.curve[-1])
 
     def _evaluate(self) -> ValScores | None:
         """How it stands on the val split, with the averaged weights where there are any."""
@@ -491,7 +491,7 @@ class NetworkTraining:
         self.network.zero_grad(set_to_none=True)
         self.network.eval()
 
-    def _tell(self, *, now: bool = False) -> None:
+    def _tell(self, *, now: bool = False, figures: dict[str, float] | None = None) -> None:
         """Progress in samples, with the loss and the share of time spent waiting for data."""
         seconds = time.monotonic()
         if not self.where.ranks.leads or (seconds - self.told_s < _TELL_EVERY_S and not now):
@@ -510,9 +510,8 @@ class NetworkTraining:
             extra["loss"] = standing.loss_sum / standing.num_seen
         if standing.best_metric is not None:
             extra[f"best_val_{self.metric}"] = as_figure(self.metric, standing.best_metric)
-        self.where.on_event(
-            Progress("train", done, total, self.where.unit, rate, (total - done) / rate if rate else None, extra=extra)
-        )
+        left_s = (total - done) / rate if rate else None
+        self.where.on_event(Progress("train", done, total, self.where.unit, rate, left_s, extra=extra, figures=figures or {}))
 
     def _interrupted(self) -> Interrupted:
         kept = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"

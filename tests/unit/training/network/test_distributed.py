@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +45,27 @@ def history(result) -> list[dict[str, float]]:
     return json.loads((result.folder / "history.json").read_text())
 
 
-def test_two_processes_end_as_one_does(photos, weights, tmp_path):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    """Where temporary files of this process would be made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def left_by_the_launcher(folder: Path) -> list[str]:
+    return [file.name for pattern in ("torchelastic_*", "pytorch-errorfile-*") for file in folder.rglob(pattern)]
+
+
+def test_two_processes_end_as_one_does(photos, weights, tmp_path, temporary):
     one = unchoke.train(photos, out=tmp_path / "one", on_event=ignore, weights=weights, **QUICK)
     told = []
     two = unchoke.train(photos, out=tmp_path / "two", on_event=told.append, weights=weights, devices=2, **QUICK)
     for ours, theirs in zip(history(one), history(two), strict=True):
         assert theirs == pytest.approx(ours, rel=1e-5)
     assert any(getattr(event, "stage", "") == "train" and getattr(event, "done", 0) for event in told)
+    assert left_by_the_launcher(temporary) == []
     left = {file.name for file in (two.folder / "checkpoints").iterdir()}
     assert not left & {"events.jsonl", "ended.json", "timeline.json"}
     leader = two.record["timeline"]["train"]
@@ -58,9 +73,10 @@ def test_two_processes_end_as_one_does(photos, weights, tmp_path):
     assert [row["epoch"] for row in leader["epochs"]] == [row["epoch"] for row in history(two)]
 
 
-def test_an_error_in_a_process_is_told_once_and_as_what_it_is(photos, weights, tmp_path):
+def test_an_error_in_a_process_is_told_once_and_as_what_it_is(photos, weights, tmp_path, temporary):
     with pytest.raises(DataError, match="diverged"):
         unchoke.train(photos, out=tmp_path, on_event=ignore, weights=weights, devices=2, lr=1e9, clip=0, **QUICK)
+    assert left_by_the_launcher(temporary) == []
 
 
 def test_more_processes_than_samples_in_a_batch_are_refused(photos, weights, tmp_path):

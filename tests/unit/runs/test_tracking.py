@@ -1,0 +1,145 @@
+"""A place that cannot be written to stops nothing and spoils nothing; what it lacks is sent later, once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import unchoke
+from tracked import free_port
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.events import Event, Note, Progress
+from unchoke.core.workspace import Workspace
+from unchoke.runs import tracker, tracking
+from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.tracker import End, Figure, TrackedResult, TrackedRun
+from unchoke.runs.tracking import Tracking
+
+
+class Shelf:
+    """A tracker in memory that can be away."""
+
+    where = "the shelf"
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.figures: list[tuple[str, int]] = []
+        self.runs: list[str] = []
+        self.ends: list[str] = []
+        self.results: list[TrackedResult] = []
+
+    def begin(self, run: TrackedRun) -> dict[str, set[int]]:
+        self._answer()
+        self.runs = list(dict.fromkeys([*self.runs, run.identity]))
+        return {name: {step for other, step in self.figures if other == name} for name, _ in self.figures}
+
+    def send(self, figures: Sequence[Figure]) -> None:
+        self._answer()
+        self.figures += [(one.name, one.step) for one in figures]
+
+    def hand_in(self, result: TrackedResult) -> None:
+        self._answer()
+        self.results.append(result)
+
+    def end(self, how: End) -> None:
+        self._answer()
+        self.ends.append(how)
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise ConnectionError("nobody at http://me:secret@shelf/")
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    one = Shelf()
+    monkeypatch.setattr(tracking, "build_tracker", lambda word, workspace: one)
+    return one
+
+
+@pytest.fixture
+def told() -> list[Event]:
+    return []
+
+
+def epoch(number: int) -> Progress:
+    return Progress("train", 10 * number, 30, "images", extra={"loss": 0.5}, figures={"epoch": number, "train_loss": 1.0})
+
+
+def test_a_run_goes_on_where_it_was_and_each_value_is_there_once(workspace: Path, shelf: Shelf, told: list[Event]) -> None:
+    with ExperimentStore.open(Workspace(workspace).experiments_file) as experiments:
+        row = experiments.run("exp_1")
+        for first in (1, 2):
+            sending = Tracking(["mlflow"], Workspace(workspace), told.append)
+            listen = sending.listening(told.append)
+            with pytest.raises(KeyboardInterrupt), sending.run(experiments, row):
+                listen(epoch(first))
+                listen(epoch(first + 1))
+                raise KeyboardInterrupt
+    assert len(shelf.runs) == 1 and shelf.ends == ["interrupted", "interrupted"] and not shelf.results
+    assert sorted(step for name, step in shelf.figures if name == "epoch/train_loss") == [1, 2, 3]
+    assert len(shelf.figures) == len(set(shelf.figures))
+
+
+def test_a_place_that_is_away_is_said_once_and_at_the_end_with_what_to_type(
+    workspace: Path, shelf: Shelf, told: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "_AGAIN_S", 0.01)
+    shelf.is_away, beside = True, Path(shutil.copytree(workspace, workspace.parent / "beside"))
+    done = unchoke.train(out=workspace, epochs=3, head="mlp", log=["mlflow:http://shelf"], on_event=told.append)
+    warned = [event.text for event in told if isinstance(event, Note) and event.level == "warning" and "shelf" in event.text]
+    assert len(warned) == 2 and "the training goes on" in warned[0] and "secret" not in "".join(warned)
+    assert "Nothing is lost" in warned[1] and "--log mlflow:http://shelf" in warned[1] and f"--out {workspace}" in warned[1]
+    unlogged = unchoke.train(out=beside, epochs=3, head="mlp", on_event=told.append)
+    said = [(root / "experiments" / done.run / "predictions.csv").read_bytes() for root in (workspace, beside)]
+    assert unlogged.run == done.run and said[0] == said[1]
+
+    shelf.is_away = False
+    assert unchoke.train(out=workspace, epochs=3, head="mlp", log=["mlflow:http://shelf"], on_event=told.append).already_done
+    assert shelf.ends == ["done"] and ("test/accuracy", 0) in shelf.figures
+    assert {"report.html", "record.json", "checkpoints/best_head.pt"} <= set(shelf.results[0].files)
+
+
+def test_a_server_that_is_not_there_is_no_reason_to_fail(workspace: Path, told: list[Event]) -> None:
+    address = f"mlflow:http://127.0.0.1:{free_port()}"
+    assert unchoke.fit(out=workspace, log=[address], on_event=told.append).already_done
+    last = [event.text for event in told if isinstance(event, Note)][-1]
+    assert "Nothing is lost" in last and address in last
+
+
+def test_log_is_not_remembered_and_changes_no_run(workspace: Path, shelf: Shelf, told: list[Event]) -> None:
+    assert unchoke.fit(out=workspace, log=["mlflow"], on_event=told.append).already_done
+    assert "log" not in (workspace / "unchoke.toml").read_text("utf-8")
+    shelf.figures.clear()
+    unchoke.fit(out=workspace, on_event=told.append)
+    assert not shelf.figures
+
+
+@pytest.mark.parametrize("word", ["wandb", "tensorboard:here", "mlflow:https://me:secret@host"])
+def test_what_cannot_be_sent_to_is_refused_before_anything_is_read(word: str, workspace: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        unchoke.fit(out=workspace, log=[word])
+    assert "secret" not in str(caught.value)
+
+
+def test_a_missing_package_is_said_with_what_to_install(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "find_spec", lambda name: None)
+    with pytest.raises(MachineError) as caught:
+        unchoke.fit(out=workspace, log=["mlflow"])
+    assert caught.value.try_ == "pip install 'unchoke[mlflow]'"
+
+
+def test_mlflow_reports_to_nobody_else() -> None:
+    code = (
+        "from unchoke.runs.mlflow_tracker import MlflowTracker\n"
+        "MlflowTracker('http://127.0.0.1:9')._client()\n"
+        "from mlflow.telemetry.utils import is_telemetry_disabled\n"
+        "assert is_telemetry_disabled()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
