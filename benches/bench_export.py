@@ -1,15 +1,18 @@
-"""Exported models beside their runs: the same first class, the largest difference, speed, for kinds of runs, formats and sizes.
+"""Exported models beside their runs: the same first class, the largest difference, speed, for every kind of run and format.
 
-Photos are generated. Each kind of run is trained once; each file is compared by `export` itself on the run's test photos, and
-here on pictures from 33 to 6,000 pixels with what `predict` answers in float32 torch.
+Photos and scenes are generated. Each kind of run is trained once; each file is compared by `export` itself with the run in
+float32 torch, on its test photos and on pictures from 33 to 6,000 pixels; here one of 6,000 × 6,000 joins them (of masks, a
+scene of 6,000 × 33). A refusal is a row, too.
 
-    python benches/bench_export.py /tmp/bench-export [KIND …]          # about 10 minutes on two cores
+    python benches/bench_export.py /tmp/bench-export [KIND …]                   # about 15 minutes on two free cores
+    python benches/bench_export.py /tmp/bench-export head --precision f16,int8  # in fewer bits
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,15 +23,16 @@ import unchoke
 from unchoke.core.events import ignore
 
 COLOURS = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "head": {},
     "cut": {"cut": "-4", "epochs": 2},
     "whole": {"cut": "none", "epochs": 1, "input_px": 128},
     "tiles": {"cut": "-2", "epochs": 1, "streams": 2, "tiles": "1x1"},
     "values": {},
     "blend": {"minutes": 0.5},
+    "masks": {"epochs": 2, "patch_size": 64, "overlap": 16, "classes": "ground,disc"},
 }
-SIZES = ((33, 33), (33, 47), (224, 224), (375, 500), (1024, 768), (2000, 3000), (6000, 4000), (6000, 6000))
+LARGE_PX = 6000
 
 
 def make_photo(file: Path, seed: int, colour: tuple[int, int, int]) -> float:
@@ -53,56 +57,80 @@ def make_data(folder: Path) -> None:
     pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
 
 
+def make_scenes(folder: Path) -> None:
+    """Scenes of four bands, each with a disc that two of them show."""
+    import rasterio
+
+    for number in range(10):
+        random = np.random.default_rng(number)
+        rows, columns = np.mgrid[:128, :128]
+        disc = np.hypot(rows - random.uniform(40, 88), columns - random.uniform(40, 88)) < random.uniform(20, 40)
+        bands = 1000 + np.stack([900 * disc, -400 * disc, 0 * disc, 0 * disc]) + random.integers(0, 700, (4, 128, 128))
+        place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500_000 + 3000 * number, 0, -10, 5_200_000)}
+        for name, values in (("scenes", bands.astype(np.uint16)), ("labels", disc[None].astype(np.uint8))):
+            file = folder / name / f"s{number}.tif"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            profile = {"driver": "GTiff", "count": len(values), "height": 128, "width": 128, "dtype": values.dtype}
+            with rasterio.open(file, "w", **profile, **place) as raster:
+                raster.write(values)
+
+
 def train(kind: str, folder: Path) -> str:
     words = {"out": folder / kind, "on_event": ignore, **KINDS[kind]}
+    if kind == "masks":
+        return unchoke.segment_train(folder / "scenes", label=str(folder / "labels"), **words).run
     if kind == "values":
         return unchoke.fit(folder / "table.csv", images=(str(folder / "photos"),), target=("radius",), **words).run
     return unchoke.fit(folder / "photos", **words).run
 
 
-def compare_sizes(kind: str, run: str, made: Path, folder: Path) -> None:
-    """The file on noise of many sizes against `predict`'s way, by a lossless file."""
-    from unchoke.commands.open_models import OpenOptions, open_model
-    from unchoke.commands.picture_chunks import answer_chunk, cut_chunks, show_picture
-    from unchoke.photos.pixels.image import read_bytes
+def compare_large(kind: str, run: str, made: Path, folder: Path) -> str:
+    """The shipped script on one large picture, beside the run in float32 torch."""
+    from unchoke.portable.agreement import compare
     from unchoke.portable.example_script import load_script
     from unchoke.runs.lookup import find_run
-    from unchoke.training.scoring.figures import softmax
 
-    script = load_script(made)
-    photo = next((folder / "photos").rglob("*.jpg"))
-    for height, width in SIZES:
-        file = folder / f"{height}x{width}.bmp"
-        Image.open(photo).resize((width, height)).save(file)
-        model = open_model(find_run(run, out=folder / kind), [str(file)], OpenOptions(None, None, None, ignore, plain=True))
-        chunk = cut_chunks([str(file)], 1)[0]
-        outputs = answer_chunk(model, chunk, [show_picture(model, str(file), read_bytes)]).outputs
-        ours = softmax(outputs / model.temperature) if model.kind == "classification" else outputs
-        theirs = script.predict(script.read_pixels(file)[None])
-        same = ours.argmax() == theirs.argmax()
-        say(f"    {height}×{width}: same first class {same}, difference {np.abs(ours - theirs).max():.1e}")
-        file.unlink()
+    found, script = find_run(run, out=folder / kind), load_script(made)
+    if kind == "masks":
+        from unchoke.commands.export_masks import filled_scene, opened_masks
+
+        with opened_masks(found, None) as work:
+            return work.compare_scene(script, filled_scene(work.samples()[0][0], 33, LARGE_PX)).words()
+    from unchoke.commands.export_photos import RunAtWork
+
+    file = folder / f"{LARGE_PX}.bmp"
+    Image.open(next((folder / "photos").rglob("*.jpg"))).resize((LARGE_PX, LARGE_PX)).save(file)
+    ours = RunAtWork(found, None).plain([str(file)], {})
+    theirs = script.predict(script.read_pixels(file)[None]).astype(np.float64)
+    file.unlink()
+    return compare(ours, theirs, is_class=kind != "values").words()
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--precision", default="f32")
+    parser.add_argument("--formats", default="onnx,openvino")
+    typed = parser.parse_args()
+    folder = typed.folder
     if not (folder / "table.csv").exists():
         make_data(folder)
-    for kind in sys.argv[2:] or KINDS:
+    if "masks" in typed.kinds and not (folder / "scenes").exists():
+        make_scenes(folder)
+    for kind in typed.kinds:
         run = train(kind, folder)
-        for format_ in ("onnx", "openvino"):
-            to = folder / f"{kind}-{run}-{format_}"
+        for format_, precision in ((one, other) for one in typed.formats.split(",") for other in typed.precision.split(",")):
+            named = f"{kind} {format_} {precision}"
+            to = folder / f"{kind}-{run}-{format_}-{precision}"
             try:
-                made = unchoke.export(run, to=to, format=format_, out=folder / kind, on_event=ignore)
+                made = unchoke.export(run, to=to, format=format_, precision=precision, out=folder / kind, on_event=ignore)
             except unchoke.UnchokeError as error:
-                say(f"{kind} {format_}: {error.what} ({error.why})")
+                say(f"{named}: {error.what} ({error.why})")
                 continue
             found = made.agreement
-            times = f"{1000 * found.photo_s:.1f} ms a photo, torch {1000 * found.torch_photo_s:.1f} ms"
-            say(
-                f"{kind} {format_}: {found.words()}; other sizes {found.sizes_difference:.1e}; {times}; {made.size_bytes:,} bytes"
-            )
-            compare_sizes(kind, run, to, folder)
+            other = f"33 to 6,000 px: {found.other_sizes.words()}; {LARGE_PX} px: {compare_large(kind, run, to, folder)}"
+            say(f"{named}: {found.words()}; {other}; {found.speed.words(found.unit)}; {made.size_bytes:,} bytes")
 
 
 if __name__ == "__main__":

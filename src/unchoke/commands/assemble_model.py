@@ -1,7 +1,7 @@
 """What a run trained as one network from pixels to answers, with the facts that travel with it.
 
-In: a run that was found. Out: an `AssembledModel`. Kinds of runs that no such network can be made of yet are refused with a
-sentence; nothing is written.
+In: a run about photos that was found. Out: an `AssembledModel`. Kinds of runs that no such network can be made of yet are
+refused with a sentence; nothing is written.
 """
 
 from __future__ import annotations
@@ -48,13 +48,11 @@ class _Part:
     kind: str
     temperature: float
     recipe: PictureRecipe
-    licence: str
+    weights: dict[str, str]
 
 
 def assemble(found: FoundRun, *, weights: Path | str | None = None) -> AssembledModel:
     """The run's model, on the CPU, in float32."""
-    if found.record.draws_masks:
-        raise _not_yet(found, "it draws masks, whose windows are put together outside the network")
     if not found.is_blend:
         part = _network_part(found, weights) if found.trains_network else _head_part(found, weights)
         return _assembled([part], part.answers, part.kind, part.temperature)
@@ -70,7 +68,7 @@ def _assembled(parts: list[_Part], answers: nn.Module, kind: str, temperature: f
     model = PhotoModel(answers, is_class=kind == "classification", temperature=temperature)
     covers = [shown_cover_px(part.recipe) for part in parts]
     cover_px = None if None in covers else max(cover for cover in covers if cover is not None)
-    return AssembledModel(model, parts[0].names, cover_px, tuple(_distinct(_weights_of(part) for part in parts)))
+    return AssembledModel(model, parts[0].names, cover_px, tuple(_distinct(part.weights for part in parts)))
 
 
 def _head_part(found: FoundRun, weights: Path | str | None) -> _Part:
@@ -83,7 +81,9 @@ def _head_part(found: FoundRun, weights: Path | str | None) -> _Part:
     recipe = PictureRecipe(encoder.spec, "torch", "f32", num_augmented, cut.name, shape=cut.shape, decode_scale=scale)
     _refuse_unusual(found, encoder.spec)
     answers = HeadAnswers(frozen_part(encoder, cut), head)
-    return _Part(answers, head.names, head.kind, float(extra["temperature"]), recipe, _licence(encoder.module, encoder.spec))
+    return _Part(
+        answers, head.names, head.kind, float(extra["temperature"]), recipe, describe_weights(encoder.module, encoder.spec)
+    )
 
 
 def _network_part(found: FoundRun, weights: Path | str | None) -> _Part:
@@ -103,9 +103,9 @@ def _network_part(found: FoundRun, weights: Path | str | None) -> _Part:
         tiles = trained.spec.tiles
         recipe = PictureRecipe(spec, "torch", "f32", num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
     network = trained.build(cut)
-    licence = _licence(network.suffix if frozen is None else frozen.module, spec)
+    described = describe_weights(network.suffix if frozen is None else frozen.module, spec)
     answers = NetworkAnswers(frozen, network, spec.preprocess)
-    return _Part(answers, trained.names, trained.kind, float(extra["temperature"]), recipe, licence)
+    return _Part(answers, trained.names, trained.kind, float(extra["temperature"]), recipe, described)
 
 
 def _refuse_unusual(found: FoundRun, spec: EncoderSpec) -> None:
@@ -116,15 +116,16 @@ def _refuse_unusual(found: FoundRun, spec: EncoderSpec) -> None:
 
 def _not_yet(found: FoundRun, why: str) -> UsageError:
     return UsageError(
-        f"{found.record.run} cannot be written as one file yet",
+        f"{found.record.run} cannot be one network from pixels to answers yet",
         why=why,
-        try_=f"unchoke runs export {found.record.run} FOLDER, which another machine with unchoke can use",
+        try_=f"unchoke runs export {found.record.run} FOLDER, with which unchoke predicts on any machine",
     )
 
 
-def _weights_of(part: _Part) -> dict[str, str]:
-    spec = part.recipe.encoder
-    return {"encoder": spec.name, "from": spec.weights_from, "sha256": spec.weights_sha256, "licence": part.licence}
+def describe_weights(module: nn.Module, spec: EncoderSpec) -> dict[str, str]:
+    """Whose pretrained weights a network began with, and under what licence."""
+    licence = _licence(module, spec)
+    return {"encoder": spec.name, "from": spec.weights_from, "sha256": spec.weights_sha256, "licence": licence}
 
 
 def _licence(module: nn.Module, spec: EncoderSpec) -> str:

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -232,6 +232,10 @@ class FeatureStore:
             out[where, 0] = self._plain(shard)[rows]
             out[where, 1:] = self._further(shard)[rows]
         return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process maps the shards for itself."""
+        return {**self.__dict__, "_maps": {}}
 
     def _groups(self, positions: NDArray[np.int64], views: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """The wanted rows grouped by the shard and the view they lie in."""

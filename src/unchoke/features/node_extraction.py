@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from unchoke.cluster.homing import SentFile, SharedFolder
 from unchoke.cluster.host import NodeRefused, assigned_cores
 from unchoke.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
-from unchoke.cluster.sending import host_scratch
 from unchoke.core import listing
 from unchoke.core.errors import DataError, MachineError, UnchokeError, list_some
 from unchoke.core.remote import locate
 from unchoke.core.stores import StoreDown
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -79,7 +79,7 @@ class EngineParcel:
             yield TorchEngine(network, device=on_cpu, precision=self.precision, batch=self.batch, channels_last=last)
             return
         torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
-        with host_scratch("unchoke-engine-") as folder:
+        with scratch_folder("engine") as folder:
             for name, data in self.model.items():
                 (folder / name).write_bytes(data)
             yield OpenVinoEngine(network, precision=self.precision, streams=assigned_cores(), batch=self.batch, kept=folder)

@@ -24,6 +24,7 @@ from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.seals import load_sealed_json, save_sealed_json
 from unchoke.core.units import format_seconds
+from unchoke.core.urls import is_url
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.predictor import READ_AHEAD, OpenPredictor
 from unchoke.masks.stitch import BandValues, StitchPlan, blend_patches, plan_batches
@@ -125,13 +126,13 @@ def finish_bands(
 def write_mask(work: MaskWork, parts: PartStore, class_names: Sequence[str]) -> dict[str, Any]:
     """The files of a mask whose parts are all there, and the record that says so, which is returned."""
     counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=class_names, files=work.files)
-    record = _record(work, counts)
+    record = _record(work, counts, class_names)
     save_sealed_json(work.record_file, record)
     parts.remove()
     return record
 
 
-def _record(work: MaskWork, counts: dict[str, int]) -> dict[str, Any]:
+def _record(work: MaskWork, counts: dict[str, int], class_names: Sequence[str]) -> dict[str, Any]:
     grid, known = work.facts.grid, max(1, sum(counts.values()))
     return {
         "schema": _SCHEMA,
@@ -146,8 +147,14 @@ def _record(work: MaskWork, counts: dict[str, int]) -> dict[str, Any]:
         "overlap_px": work.plan.overlap_px,
         "pixels": grid.width * grid.height,
         "pixels_without_class": grid.width * grid.height - sum(counts.values()),
+        "classes": list(class_names),
         "shares": {name: count / known for name, count in counts.items()},
+        "bands": [{"name": band.name, "path": _whole(band.path), "number": band.number} for band in work.facts.bands],
     }
+
+
+def _whole(path: str) -> str:
+    return path if is_url(path) else str(Path(path).absolute())
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,12 +129,12 @@ class Segmenter(TrainableNetwork):
         shapes, side = self.config.spec.shapes, self.config.spec.patch_px
         *parts, detail = torch.split(rows, [*(math.prod(shape) for shape in shapes), self.config.num_detail * side**2], dim=1)
         maps = [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
-        return maps, detail.reshape(len(rows), self.config.num_detail, side, side)
+        return maps, detail.reshape(rows.shape[0], self.config.num_detail, side, side)
 
     def _decoded(self, levels: Sequence[torch.Tensor]) -> torch.Tensor:
         """A U-Net's last block doubles the finest level once more; only the size of the map put before the levels counts."""
         finest = levels[0]
-        larger = finest.new_empty((len(finest), 0, 2 * finest.shape[-2], 2 * finest.shape[-1]))
+        larger = finest.new_empty((finest.shape[0], 0, 2 * finest.shape[-2], 2 * finest.shape[-1]))
         decoded: torch.Tensor = self.decoder([larger, *levels])
         return decoded
 

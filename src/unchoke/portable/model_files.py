@@ -1,4 +1,4 @@
-"""A `PhotoModel` as a file for another runtime, with what it is written into it.
+"""A `PortableModel` as a file for another runtime, with what it is written into it.
 
 In: the model, a format and a precision, and facts as plain values. Out: files in a folder. ``onnx`` runs with onnxruntime,
 ``openvino`` with OpenVINO, ``pt2`` with torch alone. With ``f16`` the weights are kept in half the bytes and computed with as
@@ -8,12 +8,16 @@ the run does is found out elsewhere (`agreement.py`).
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
+import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,14 +29,12 @@ from torch.export import Dim, ExportedProgram
 from unchoke.core.errors import MachineError, UsageError, missing_extra
 from unchoke.core.tensors import first_line
 from unchoke.features.engine_openvino import import_openvino
-from unchoke.portable.whole_model import PhotoModel
+from unchoke.portable.whole_model import PortableModel
 
 Format = Literal["onnx", "openvino", "pt2"]
 Precision = Literal["f32", "f16", "int8"]
 MODEL_NAMES: dict[str, str] = {"onnx": "model.onnx", "openvino": "model.xml", "pt2": "model.pt2"}
 PRODUCER = "unchoke"
-_EXAMPLE = (2, 301, 437, 3)
-"""Sizes that are no multiples of each other, so that no rule between them is taken for one of all pictures."""
 _FEW_NUMBERS = 1024
 """Weights smaller than this stay as they are: they make up nothing of a file, and biases suffer most."""
 
@@ -55,7 +57,7 @@ def _import_for(format_: str, precision: str) -> None:
     """Before anything is built: whether all packages are here that will be needed."""
     if format_ == "openvino":
         import_openvino()
-    if precision == "int8" and format_ == "openvino":
+    if precision == "int8":
         _need("nncf", "int8")
     for package in ("onnx", "onnxscript", "onnxruntime") if format_ != "pt2" else ():
         _need(package, "export")
@@ -68,33 +70,38 @@ def _need(package: str, extra: str) -> None:
         raise missing_extra(package, extra=extra, purpose="unchoke export")
 
 
-def write_model(
-    model: PhotoModel,
-    folder: Path,
-    format_: Format,
-    precision: Precision,
-    about: Mapping[str, Any],
-    photos: Sequence[NDArray[Any]],
-) -> Path:
-    """The model's file in `folder`; `about` goes into it as text, `photos` (height, width, RGB) are what int8 is fitted to."""
-    file = folder / MODEL_NAMES[format_]
-    words = {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in about.items()}
-    program = _capture(model)
-    if format_ == "pt2":
-        torch.export.save(program, file, extra_files={"about.json": json.dumps(dict(about), ensure_ascii=False)})
-    elif format_ == "onnx":
-        _write_onnx(program, model.output, file, precision, words, photos)
+@dataclass(frozen=True, eq=False)
+class FileOrder:
+    """What is to be written beside the graph: facts about it, and inputs (each a batch) that int8 is fitted to."""
+
+    format: Format
+    precision: Precision
+    about: Mapping[str, Any]
+    samples: Sequence[NDArray[Any]] = ()
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The facts as text."""
+        return {key: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for key, one in self.about.items()}
+
+
+def write_model(model: PortableModel, folder: Path, order: FileOrder) -> Path:
+    """The model's file in `folder`."""
+    file, program = folder / MODEL_NAMES[order.format], _capture(model)
+    if order.format == "pt2":
+        torch.export.save(program, file, extra_files={"about.json": json.dumps(dict(order.about), ensure_ascii=False)})
+    elif order.format == "onnx":
+        _write_onnx(program, model, file, order)
     else:
-        _write_openvino(program, model.output, file, precision, words, photos)
+        _write_openvino(program, model, file, order)
     return file
 
 
-def _capture(model: PhotoModel) -> ExportedProgram:
+def _capture(model: PortableModel) -> ExportedProgram:
     """The model as a graph for batches and pictures of any size."""
-    example = torch.zeros(_EXAMPLE, dtype=torch.uint8)
-    sizes = {"pixels": dict.fromkeys(range(3), Dim.DYNAMIC)}
+    sizes = {"pixels": dict.fromkeys(range(len(model.free_sides)), Dim.DYNAMIC)}
     with _converting(), torch.no_grad():
-        return torch.export.export(model, (example,), dynamic_shapes=sizes)
+        return torch.export.export(model, (model.example(),), dynamic_shapes=sizes)
 
 
 @contextmanager
@@ -119,35 +126,34 @@ def _converting() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _write_onnx(
-    program: ExportedProgram,
-    output: str,
-    file: Path,
-    precision: Precision,
-    words: Mapping[str, str],
-    photos: Sequence[NDArray[Any]],
-) -> None:
+def _write_onnx(program: ExportedProgram, model: PortableModel, file: Path, order: FileOrder) -> None:
     import onnx
 
-    _save_onnx(program, output, file)
-    if precision == "int8":
-        _quantise_onnx(file, photos)
-    model = onnx.load(file)
-    if precision == "f16":
-        _halve_weights(model)
-    onnx.helper.set_model_props(model, dict(words))
-    model.producer_name = PRODUCER
-    for number, name in enumerate(("n", "height", "width")):
-        model.graph.input[0].type.tensor_type.shape.dim[number].dim_param = name
-    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    onnx.save(model, file)
+    _save_onnx(program, model, file)
+    written = onnx.load(file)
+    if order.precision == "int8":
+        written = _quantised(written, written, model, [{"pixels": sample} for sample in order.samples])
+    if order.precision == "f16":
+        _halve_weights(written)
+    for node in written.graph.node:  # where in unchoke's source, and on which machine, it was made
+        del node.metadata_props[:]
+    onnx.helper.set_model_props(written, order.words)
+    written.producer_name = PRODUCER
+    onnx.save(written, file)
 
 
-def _save_onnx(program: ExportedProgram, output: str, file: Path) -> None:
+def _save_onnx(program: ExportedProgram, model: PortableModel, file: Path) -> None:
+    import onnx
+
     with _converting():
-        made = torch.onnx.export(program, dynamo=True, input_names=["pixels"], output_names=[output], verbose=False)
+        made = torch.onnx.export(program, dynamo=True, input_names=["pixels"], output_names=[model.output], verbose=False)
         assert made is not None, "with dynamo a program comes back"
         made.save(file)
+    written = onnx.load(file)
+    for number, name in enumerate(model.free_sides):
+        written.graph.input[0].type.tensor_type.shape.dim[number].dim_param = name
+    written.graph.output[0].type.tensor_type.shape.dim[0].dim_param = model.free_sides[0]
+    onnx.save(written, file)
 
 
 def _halve_weights(model: Any) -> None:
@@ -170,53 +176,55 @@ def _halve_weights(model: Any) -> None:
     model.graph.node.extend(nodes)
 
 
-def _quantise_onnx(file: Path, photos: Sequence[NDArray[Any]]) -> None:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+def _quantised(graph: Any, onnx_graph: Any, model: PortableModel, samples: Sequence[Any]) -> Any:
+    """`graph` with its networks in 8 bits, but for the last layer; `onnx_graph` knows the module of each node."""
+    import nncf
 
-    class Photos(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.left = iter(photos)
+    def is_inside(node: Any) -> bool:
+        scopes = next((one.value for one in node.metadata_props if one.key == "pkg.torch.onnx.name_scopes"), "[]")
+        return any(scope.rpartition(".")[2] in model.networks for scope in ast.literal_eval(scopes))
 
-        def get_next(self) -> dict[str, NDArray[Any]] | None:
-            found = next(self.left, None)
-            return None if found is None else {"pixels": found[None]}
-
-    with _converting(), tempfile.TemporaryDirectory(dir=file.parent) as beside:
-        ready = Path(beside) / "ready.onnx"
-        quant_pre_process(file, ready, skip_symbolic_shape=True)
-        quantize_static(
-            ready,
-            file,
-            Photos(),
-            quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=["Conv", "Gemm"],  # the resize is made of MatMul, and must stay exact
-            per_channel=True,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
+    last = [node.name for node in onnx_graph.graph.node if node.op_type in ("Conv", "Gemm", "MatMul")][-1]
+    kept = sorted({re.escape(node.name) for node in onnx_graph.graph.node if node.name == last or not is_inside(node)})
+    ignored = nncf.IgnoredScope(patterns=[f"^{name}(/.*)?$" for name in kept], validate=False)
+    with _converting(), redirect_stdout(sys.stderr):  # it tells there how far it is
+        return nncf.quantize(
+            graph,
+            nncf.Dataset(list(samples)),
+            subset_size=len(samples),
+            preset=nncf.QuantizationPreset.MIXED,  # activations need not lie around zero
+            ignored_scope=ignored,
         )
 
 
-def _write_openvino(
-    program: ExportedProgram,
-    output: str,
-    file: Path,
-    precision: Precision,
-    words: Mapping[str, str],
-    photos: Sequence[NDArray[Any]],
-) -> None:
+def _write_openvino(program: ExportedProgram, model: PortableModel, file: Path, order: FileOrder) -> None:
     ov = import_openvino()
-    with tempfile.TemporaryDirectory(dir=file.parent) as beside:
-        _save_onnx(program, output, Path(beside) / "model.onnx")
-        with _converting():
-            model = ov.convert_model(Path(beside) / "model.onnx")
-            if precision == "int8":
-                import nncf
+    import onnx
 
-                # The resize is made of matrix products, and must stay exact.
-                ignored = nncf.IgnoredScope(types=["MatMul"])
-                samples = nncf.Dataset([photo[None] for photo in photos])
-                model = nncf.quantize(model, samples, subset_size=len(photos), ignored_scope=ignored)
-            for name, value in words.items():
-                model.set_rt_info(value, [PRODUCER, name])
-            ov.save_model(model, file, compress_to_fp16=precision == "f16")
+    with tempfile.TemporaryDirectory(dir=file.parent) as beside:
+        source = Path(beside) / "model.onnx"
+        _save_onnx(program, model, source)
+        with _converting():
+            written = ov.convert_model(source)
+        if order.precision == "int8":
+            written = _quantised(written, onnx.load(source), model, order.samples)
+        if order.precision == "f16":
+            _halve_constants(written)
+        for name, value in order.words.items():
+            written.set_rt_info(value, [PRODUCER, name])
+        ov.save_model(written, file, compress_to_fp16=False)  # which would round small weights and the resize, too
+
+
+def _halve_constants(model: Any) -> None:
+    """`_halve_weights` for OpenVINO: the very same numbers."""
+    from openvino import Type, opset13
+
+    for node in model.get_ops():
+        if node.get_type_name() != "Constant" or node.get_element_type() != Type.f32 or node.data.size < _FEW_NUMBERS:
+            continue
+        half = node.data.astype(np.float16)
+        if np.isfinite(half).all():
+            users = node.output(0).get_target_inputs()
+            read = opset13.convert(opset13.constant(half), "f32")
+            for user in users:
+                user.replace_source_output(read.output(0))

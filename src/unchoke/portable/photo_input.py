@@ -2,8 +2,8 @@
 
 In: uint8 pixels (n, height, width, RGB). Out: whole numbers 0…255 as float32 (n · tiles, RGB, size, size). Runtimes have no
 antialiased resize that keeps torch's rounding, so its weights are computed in the graph from the picture's size: torch's own
-fixed-point weights, as whole numbers in float32, whose products and sums are exact up to about a third of the size. Beyond, about
-one number in 20,000 is off by 1 of 255. Decoding and turning upright are not done here.
+fixed-point weights, as whole numbers in float32. Each is split in two parts so small that all products and sums are exact.
+Decoding and turning upright are not done here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from unchoke.photos.pixels.tile_grid import TilePlan
 Filter = Literal["bilinear", "bicubic"]
 _MOST_BITS = 22
 _INT16_END = 1 << 15
+_PART = 256
+"""Weights are whole numbers up to 2¹⁵: so many of them make one of the coarse part. 512 pixels may then lie under one filter."""
 
 
 class PhotoInput(nn.Module):
@@ -59,9 +61,11 @@ class PhotoInput(nn.Module):
         """To `height_px` × `width_px`, across first, as torch does it; of the result only the central square is computed."""
         height, width = pixels.shape[2:]
         across, unit = fixed_weights(width, width_px, self.size_px, self.filter)
-        pixels = _rounded(torch.matmul(pixels, across.T), unit)
+        coarse, fine = _split(across.T + _PART / 2, 1 / _PART)
+        pixels = _rounded(torch.matmul(pixels, coarse / _PART), torch.matmul(pixels, fine - _PART / 2), unit)
         down, unit = fixed_weights(height, height_px, self.size_px, self.filter)
-        return _rounded(torch.matmul(down, pixels), unit)
+        coarse, fine = _split(down + _PART / 2, 1 / _PART)
+        return _rounded(torch.matmul(coarse / _PART, pixels), torch.matmul(fine - _PART / 2, pixels), unit)
 
 
 def fixed_weights(in_px: int, out_px: int, size_px: int, filter_: Filter) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,30 +74,38 @@ def fixed_weights(in_px: int, out_px: int, size_px: int, filter_: Filter) -> tup
     torch computes them in float64 and rounds them to whole numbers. OpenVINO has no float64, so each is the sum of two float32
     here: one that is exact in all that is done with it, and a small rest.
     """
-    weights, rest = _filtered(*_distance(in_px, out_px), filter_)
+    ends = _centre(out_px, size_px) + torch.arange(size_px, dtype=torch.int64)[:, None]
+    weights, rest = _filtered(*_distance(ends, torch.arange(in_px, dtype=torch.int64)[None], in_px, out_px), filter_)
     total, total_rest = weights.sum(dim=1, keepdim=True), rest.sum(dim=1, keepdim=True)
     shares = (weights + rest) / (total + total_rest)
     powers = 2.0 ** torch.arange(1, _MOST_BITS + 1, dtype=torch.float32)
-    unit = 2.0 ** ((shares.max() * powers + 0.5).floor() < _INT16_END).float().sum()
+    unit = 2.0 ** ((_largest_share(in_px, out_px, filter_) * powers + 0.5).floor() < _INT16_END).float().sum()
     whole = (shares * unit + 0.5).floor()
     # What is left over after that rounding, part by part so that each product is exact, tells whether it was the right one.
     ones, parts = _split(total, 1)
     parts, last = _split(parts, 256)
     left = ((unit * weights - whole * ones) - whole * parts) - whole * last + (unit * rest - whole * total_rest)
     half = (total + total_rest) / 2
-    whole = whole + (left > half).float() - (left < -half).float()
-    return whole.index_select(0, _centre(out_px, size_px) + torch.arange(size_px)), unit
+    return whole + (left > half).float() - (left < -half).float(), unit
 
 
-def _distance(in_px: int, out_px: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """How far each of `in_px` numbers is from where each of `out_px` lies, in widths of the filter: in 512ths, and the rest.
+def _largest_share(in_px: int, out_px: int, filter_: Filter) -> torch.Tensor:
+    """Of any of the `out_px` numbers, not of the central ones alone: each is looked at where its filter reaches."""
+    ends = torch.arange(out_px, dtype=torch.int64)[:, None]
+    reach = 2 * _larger(in_px, out_px) // out_px + 2
+    places = (2 * ends + 1) * in_px // (2 * out_px) + torch.arange(2 * reach + 1, dtype=torch.int64)[None] - reach
+    weights, rest = _filtered(*_distance(ends, places, in_px, out_px), filter_)
+    weights = (weights + rest) * ((places >= 0) & (places < in_px)).float()
+    return (weights / weights.sum(dim=1, keepdim=True)).max()
+
+
+def _distance(ends: torch.Tensor, places: torch.Tensor, in_px: int, out_px: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """How far `places` (of `in_px`) are from where `ends` (of `out_px`) lie, in widths of the filter: in 512ths, and the rest.
 
     Distances are whole numbers over a whole number; beyond the filter's reach all are alike.
     """
-    ends = torch.arange(out_px, dtype=torch.int64)[:, None] * 2 + 1
-    places = torch.arange(in_px, dtype=torch.int64)[None] * 2 + 1
     width = _larger(2 * in_px, 2 * out_px)
-    over = (places * out_px - ends * in_px).abs().clamp(max=2 * width).float()
+    over = ((2 * places + 1) * out_px - (2 * ends + 1) * in_px).abs().clamp(max=2 * width).float()
     coarse = (over / width * 512).floor()
     left = over * 512 - coarse * width
     fine = (left / width * 2048).floor()
@@ -122,7 +134,7 @@ def _filtered(coarse: torch.Tensor, fine: torch.Tensor, filter_: Filter) -> tupl
     return value, torch.where(reach, rest, zero) + more
 
 
-def _split(values: torch.Tensor, parts: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _split(values: torch.Tensor, parts: float) -> tuple[torch.Tensor, torch.Tensor]:
     """In so many parts of 1, rounded down, and the rest."""
     whole = (values * parts).floor() / parts
     return whole, values - whole
@@ -139,5 +151,7 @@ def _centre(length_px: int, size_px: int) -> int:
     return half + (length_px - size_px) % 2 * (half % 2)
 
 
-def _rounded(sums: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
-    return ((sums + unit / 2) / unit).floor().clamp(0, 255)
+def _rounded(coarse: torch.Tensor, fine: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+    """Sums of the two parts of the weights, in units, rounded: what the coarse part has no room for is carried over to it."""
+    carried = coarse + ((fine + unit / 2) / _PART).floor()
+    return (carried / (unit / _PART)).floor().clamp(0, 255)

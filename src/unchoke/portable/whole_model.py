@@ -14,6 +14,7 @@ from torch import nn
 
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FromPixels
+from unchoke.features.half_rounding import round_to_half
 from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.portable.photo_input import PhotoInput
@@ -23,6 +24,22 @@ from unchoke.training.ladder.blend import Share
 from unchoke.training.network.tiled_network import TiledNetwork
 
 _TINY = 1e-12
+
+
+class PortableModel(nn.Module):
+    """What can be written: one tensor in, called ``pixels``, whose `free_sides` may have any length; one out, called `output`."""
+
+    free_sides: tuple[str, ...] = ("n",)
+    networks = ("frozen", "network", "pyramid", "decoder")
+    """Modules that may compute in 8 bits; what lies around them, such as the resize, must stay exact."""
+
+    def __init__(self, output: str) -> None:
+        super().__init__()
+        self.output = output
+
+    def example(self) -> torch.Tensor:
+        """A batch of two."""
+        raise NotImplementedError
 
 
 class HeadAnswers(nn.Module):
@@ -48,7 +65,7 @@ class HeadAnswers(nn.Module):
         self.register_buffer("target_std", torch.from_numpy(head.target_std))
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        features = self.frozen(self.shown(pixels).permute(0, 2, 3, 1)).half().float()
+        features = round_to_half(self.frozen(self.shown(pixels).permute(0, 2, 3, 1)))
         params = {name: getattr(self, kept) for name, kept in self.kept.items()}
         outputs = forward(self.kind, params, (features - self.mean) * self.inverse_std)[:, 0]
         return outputs if self.is_class else outputs * self.target_std + self.target_mean
@@ -66,7 +83,7 @@ class NetworkAnswers(nn.Module):
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         inputs = self.frozen(self.shown(pixels).permute(0, 2, 3, 1))
-        inputs = inputs.half().float() if self.rounds else inputs
+        inputs = round_to_half(inputs) if self.rounds else inputs
         answered: torch.Tensor = self.network.answer(self.network.suffix(inputs))
         return answered
 
@@ -89,17 +106,19 @@ class BlendAnswers(nn.Module):
         return total.clamp(min=_TINY).log() if self.is_class else total
 
 
-class PhotoModel(nn.Module):
-    """The whole way. `output` is what comes out: calibrated ``probabilities``, or ``values`` in the targets' own units."""
+class PhotoModel(PortableModel):
+    """The whole way. Out come calibrated ``probabilities``, or ``values`` in the targets' own units."""
+
+    free_sides = ("n", "height", "width")
 
     def __init__(self, answers: nn.Module, *, is_class: bool, temperature: float) -> None:
-        super().__init__()
+        super().__init__("probabilities" if is_class else "values")
         self.answers, self.is_class, self.temperature = answers, is_class, temperature
         self.eval().requires_grad_(False)
 
-    @property
-    def output(self) -> str:
-        return "probabilities" if self.is_class else "values"
+    def example(self) -> torch.Tensor:
+        """Of sides that are no multiples of each other, so that no rule between them is taken for one of all pictures."""
+        return torch.zeros((2, 301, 437, 3), dtype=torch.uint8)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.answers(pixels)

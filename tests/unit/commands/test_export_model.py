@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unchoke.commands.export_model import export_model
-from unchoke.commands.fit import train
+from unchoke.commands.fit import fit, train
 from unchoke.commands.predict import predict
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import ignore
@@ -38,28 +38,62 @@ def answers_without_torch(folder: Path, photos: list[Path]) -> np.ndarray:
 def test_a_head_answers_without_torch_as_predict_does(format_: str, workspace: Path, photos: Path, tmp_path: Path) -> None:
     to = tmp_path / "taken away"
     made = export_model("exp_1", to=to, format=format_, out=workspace, on_event=ignore)
-    assert made.agreement.top1 == 1.0 and made.agreement.difference <= 1e-3 and made.agreement.sizes_difference <= 1e-3
+    agreement = made.agreement
+    assert agreement.photos.top1 == agreement.other_sizes.top1 == 1.0
+    assert agreement.photos.difference <= 1e-3 and agreement.other_sizes.difference <= 1e-3
+    assert agreement.speed.predict_s > 0 and max(map(max, agreement.sizes)) == 6000
     files = sorted(photos.rglob("*.jpg"))[::5]
     rows = predict("exp_1", files, out=workspace, on_event=ignore, probabilities=True).rows
     ours = np.array([[row[f"p/{name}"] for name in made.facts["names"]] for row in rows])
     assert np.abs(answers_without_torch(to, files) - ours).max() < 5e-3  # predict runs the run's own engine
     card = (to / "MODEL_CARD.md").read_text("utf-8")
     assert "95 % interval" in card and "apple, leaf, plum" in card and "licence" in card
-    assert json.loads((to / "model.json").read_text("utf-8"))["agreement"]["top1"] == 1.0
+    facts = json.loads((to / "model.json").read_text("utf-8"))
+    assert facts["agreement"]["photos"]["top1"] == 1.0 and facts["data_digest_of"].startswith("all samples")
+    assert f"pip install {'onnxruntime' if format_ == 'onnx' else 'openvino'} numpy pillow" in (to / "README.md").read_text(
+        "utf-8"
+    )
+    if format_ == "onnx":
+        assert str(Path(export_model.__code__.co_filename).parent).encode() not in (to / "model.onnx").read_bytes()
 
 
 @pytest.mark.parametrize("cut", ["-2", "none"])
 def test_a_network_that_was_trained_is_exported(cut: str, workspace: Path, tmp_path: Path) -> None:
     run = train(out=workspace, on_event=ignore, cut=cut, epochs=1, views=0).run
     made = export_model(run, to=tmp_path / "model", out=workspace, on_event=ignore)
-    assert made.agreement.top1 == 1.0 and made.agreement.difference <= 1e-3
+    assert made.agreement.photos.top1 == 1.0 and made.agreement.photos.difference <= 1e-3
+
+
+@pytest.mark.parametrize("format_", ["onnx", "openvino"])
+def test_half_the_bytes_answer_nearly_the_same(format_: str, workspace: Path, tmp_path: Path) -> None:
+    whole, half = (
+        export_model("exp_1", to=tmp_path / precision, format=format_, precision=precision, out=workspace, on_event=ignore)
+        for precision in ("f32", "f16")
+    )
+    file = {"onnx": "model.onnx", "openvino": "model.bin"}[format_]
+    assert (half.folder / file).stat().st_size < 0.6 * (whole.folder / file).stat().st_size
+    assert half.agreement.photos.top1 == 1.0 and 0 < half.agreement.photos.difference <= 0.05
+
+
+def test_values_say_their_units(photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    files = sorted(photos.rglob("*.jpg"))
+    lines = [f"{file.relative_to(photos).as_posix()},{10 * number % 97},{number}" for number, file in enumerate(files)]
+    (tmp_path / "table.csv").write_text("\n".join(["image,dry_g,rank", *lines]), "utf-8")
+    words = {"encoder": "test_resnet", "weights": str(tiny_weights), "out": tmp_path / "values", "on_event": ignore}
+    run = fit(str(tmp_path / "table.csv"), images=(str(photos),), target=("dry_g", "rank"), **words).run
+    with pytest.raises(UsageError, match="does not fit"):
+        export_model(run, to=tmp_path / "m", units="weight=g", out=tmp_path / "values", on_event=ignore)
+    made = export_model(run, to=tmp_path / "m", units="rank=places", out=tmp_path / "values", on_event=ignore)
+    assert made.facts["units"] == {"dry_g": "g", "rank": "places"} and made.facts["output"] == "values"
+    assert "unit of rank: places" in (tmp_path / "m" / "MODEL_CARD.md").read_text("utf-8")
 
 
 def test_a_file_that_disagrees_is_not_handed_over(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(agreement.LIMITS, "f32", agreement.Limit(1.0, -1.0))
-    with pytest.raises(DataError, match="not handed over"):
+    monkeypatch.setitem(agreement.LIMITS, "f32", agreement.Limit(1.0, -1.0, 1.0))
+    with pytest.raises(DataError, match="not handed over") as refused:
         export_model("exp_1", to=tmp_path / "model", out=workspace, on_event=ignore)
     assert [path.name for path in tmp_path.iterdir()] == [workspace.name]
+    assert "100.0 % the same first class" in refused.value.why and "f32 promises" in refused.value.why
 
 
 def test_what_is_in_the_way_is_left_alone(workspace: Path, tmp_path: Path) -> None:
@@ -70,6 +104,6 @@ def test_what_is_in_the_way_is_left_alone(workspace: Path, tmp_path: Path) -> No
 
 def test_an_attention_head_is_refused_with_a_sentence(workspace: Path, tmp_path: Path) -> None:
     run = train(out=workspace, on_event=ignore, views=2, head="attention").run
-    with pytest.raises(UsageError, match="cannot be written as one file yet"):
+    with pytest.raises(UsageError, match="cannot be one network"):
         export_model(run, to=tmp_path / "model", out=workspace, on_event=ignore)
     assert not (tmp_path / "model").exists()

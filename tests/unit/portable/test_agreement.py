@@ -6,25 +6,50 @@ import numpy as np
 import pytest
 
 from unchoke.core.errors import DataError
-from unchoke.portable.agreement import LIMITS, ModelAgreement, compare
+from unchoke.portable.agreement import AnswerLikeness, ModelAgreement, ModelSpeed, compare
+
+GOOD = AnswerLikeness(1.0, 1e-6, 1e-7)
 
 
-def agreement(*, top1: float | None = 1.0, difference: float = 1e-6) -> ModelAgreement:
-    return ModelAgreement("test", 10, top1, difference, [[33, 33]], top1, difference, None, None, 0.01, 0.02)
+def agreement(*, photos: AnswerLikeness = GOOD, other_sizes: AnswerLikeness = GOOD, unit: str = "photo") -> ModelAgreement:
+    return ModelAgreement("test", unit, 10, photos, [[33, 33]], other_sizes, None, ModelSpeed(0.01, 0.005, "torch", 0.02))
 
 
 def test_the_same_answers_agree() -> None:
     rows = np.array([[0.9, 0.1], [0.2, 0.8]])
-    assert compare(rows, rows, is_class=True, scale=1.0) == (1.0, 0.0)
-    agreement().refuse_below(LIMITS["f32"], format_="onnx", precision="f32")
+    assert compare(rows, rows, is_class=True) == AnswerLikeness(1.0, 0.0, 0.0)
+    agreement().refuse_below(format_="onnx", precision="f32")
+
+
+def test_the_mean_is_over_photos_of_the_largest_difference_of_each() -> None:
+    ours, theirs = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.5, 0.5], [0.2, 0.8]])
+    assert compare(ours, theirs, is_class=True) == AnswerLikeness(1.0, pytest.approx(0.4), pytest.approx(0.2))
 
 
 def test_a_number_that_is_none_is_never_near() -> None:
-    assert compare(np.zeros((1, 1)), np.full((1, 1), np.nan), is_class=False, scale=1.0) == (None, np.inf)
+    found = compare(np.zeros((1, 1)), np.full((1, 1), np.nan), is_class=False)
+    assert (found.top1, found.difference) == (None, np.inf)
 
 
-@pytest.mark.parametrize("broken", [{"top1": 0.9}, {"difference": 0.002}])
-def test_below_the_limit_it_is_refused(broken: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("broken", "precision"),
+    [
+        ({"photos": AnswerLikeness(0.9, 1e-6, 1e-7)}, "f32"),
+        ({"photos": AnswerLikeness(1.0, 0.002, 1e-4)}, "f32"),
+        ({"other_sizes": AnswerLikeness(0.9, 1e-6, 1e-7)}, "f32"),
+        ({"other_sizes": AnswerLikeness(1.0, 0.002, 1e-4)}, "f32"),
+        ({"photos": AnswerLikeness(0.99, 0.01, 0.001)}, "f16"),
+        ({"photos": AnswerLikeness(1.0, 0.04, 0.02)}, "f16"),
+        ({"photos": AnswerLikeness(0.96, 0.1, 0.01)}, "int8"),
+        ({"other_sizes": AnswerLikeness(1.0, 0.4, 0.1)}, "int8"),
+        ({"photos": AnswerLikeness(0.999, 1e-6, 1e-7), "unit": "window"}, "f32"),
+    ],
+)
+def test_below_the_limit_it_is_refused(broken: dict[str, AnswerLikeness], precision: str) -> None:
     with pytest.raises(DataError, match="does not answer as the run does") as told:
-        agreement(**broken).refuse_below(LIMITS["f32"], format_="onnx", precision="f32")
-    assert "f32 promises 100 % and at most 0.001" in told.value.why
+        agreement(**broken).refuse_below(format_="onnx", precision=precision)  # type: ignore[arg-type]
+    assert f"{precision} promises at least" in told.value.why
+
+
+def test_a_pixel_in_ten_thousand_may_lie_on_a_border() -> None:
+    agreement(photos=AnswerLikeness(0.99995, 1e-6, 1e-7), unit="window").refuse_below(format_="onnx", precision="f32")
