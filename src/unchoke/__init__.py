@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from unchoke.commands.evaluate import Evaluation as Evaluation
     from unchoke.commands.export_model import ExportedModel as ExportedModel
     from unchoke.commands.folds import FoldsResult as FoldsResult
+    from unchoke.commands.load_model import LoadedModel as LoadedModel
     from unchoke.commands.notebook import NotebookReport as NotebookReport
     from unchoke.commands.predict import Predictions as Predictions
     from unchoke.commands.profile_script import ScriptProfile as ScriptProfile
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from unchoke.commands.results import Rehearsal as Rehearsal
     from unchoke.commands.segment_train import SegmentResult as SegmentResult
     from unchoke.commands.ui import UiResult as UiResult
+    from unchoke.commands.workspace_datasets import FeatureDataset as FeatureDataset
+    from unchoke.commands.workspace_datasets import PhotoDataset as PhotoDataset
+    from unchoke.commands.workspace_datasets import TileDataset as TileDataset
     from unchoke.core.choices import Choice as Choice
     from unchoke.core.events import OnEvent
     from unchoke.core.findings import Finding as Finding
@@ -133,6 +137,7 @@ def fit(
     compile: bool | None = None,
     channels_last: bool | None = None,
     devices: int | None = None,
+    log: Sequence[str] = (),
     checkpoint_every: float | None = None,
     profile: bool | None = None,
     profile_wait: int | None = None,
@@ -228,6 +233,7 @@ def fit(
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
         devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
+        log: Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. Never unasked: it is not remembered.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -325,6 +331,7 @@ def train(
     compile: bool | None = None,
     channels_last: bool | None = None,
     devices: int | None = None,
+    log: Sequence[str] = (),
     checkpoint_every: float | None = None,
     profile: bool | None = None,
     profile_wait: int | None = None,
@@ -419,6 +426,7 @@ def train(
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
         devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
+        log: Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. Never unasked: it is not remembered.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -718,6 +726,7 @@ def detach(
     compile: bool | None = None,
     channels_last: bool | None = None,
     devices: int | None = None,
+    log: Sequence[str] = (),
     checkpoint_every: float | None = None,
     profile: bool | None = None,
     profile_wait: int | None = None,
@@ -812,6 +821,7 @@ def detach(
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
         devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
+        log: Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. Never unasked: it is not remembered.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -1293,6 +1303,37 @@ def predict(
     return predict_images(run, images, to=to, inputs=inputs, **shape, weights=weights, **where, on_event=on_event)
 
 
+def load_model(
+    run: str | Path,
+    *,
+    weights: str | Path | None = None,
+    device: str | None = None,
+    out: str | Path | None = None,
+) -> LoadedModel:
+    """The model of a run as a `torch.nn.Module`, from pixels to probabilities or values, with its preprocessing inside.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or the folder of one, exported or not.
+        weights: The encoder's weights, where they are no longer found.
+        device: Where to put it: cpu, cuda or mps (default cpu).
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        A module with `classes` (or `targets`), `predict_proba` and `predict`, for lists of files, PIL images or arrays.
+
+    Example:
+        >>> model = unchoke.load_model("best", out="work")
+        >>> str(model.predict(["photos/apple/apple 00.jpg"])[0])
+        'apple'
+    """
+    from unchoke.core.brief_waits import wait_briefly
+
+    wait_briefly()
+    from unchoke.commands.load_model import load_model as load
+
+    return load(run, weights=weights, device=device, out=out)
+
+
 def report(run: str | Path = "latest", *, out: str | Path | None = None) -> Path:
     """Write report.html of a run again, from its files alone.
 
@@ -1423,11 +1464,12 @@ def export(
     to: str | Path,
     format: str = "onnx",
     precision: str = "f32",
+    units: str | None = None,
     weights: str | Path | None = None,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> ExportedModel:
-    """The model of a run as one file, from pixels to answers, for onnxruntime, OpenVINO or torch alone.
+    """The model of a run as one file, from pixels to answers or masks, for onnxruntime, OpenVINO or torch alone.
 
     It is handed over only if it answers as the run does, on the run's own test photos and on pictures of many sizes.
 
@@ -1436,6 +1478,7 @@ def export(
         to: The folder to make, whole or not at all.
         format: onnx, openvino or pt2.
         precision: f32, f16 (weights in half the bytes) or int8 (fitted to photos of the train split).
+        units: Units of targets, for the file's facts: "weight=g,height=cm". Left out, by the ends of their names.
         weights: The encoder's weights, where they are no longer found.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
@@ -1449,7 +1492,7 @@ def export(
     """
     from unchoke.commands.export_model import export_model
 
-    return export_model(run, to=to, format=format, precision=precision, weights=weights, out=out, on_event=on_event)
+    return export_model(run, to=to, format=format, precision=precision, units=units, weights=weights, out=out, on_event=on_event)
 
 
 def list_presets() -> list[Preset]:
@@ -1645,6 +1688,7 @@ def segment_train(
     compile: bool | None = None,
     channels_last: bool | None = None,
     devices: int | None = None,
+    log: Sequence[str] = (),
     checkpoint_every: float | None = None,
     profile: bool | None = None,
     profile_wait: int | None = None,
@@ -1728,6 +1772,7 @@ def segment_train(
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
         devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
+        log: Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. Never unasked: it is not remembered.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -2273,7 +2318,12 @@ def profile_view(trace: str | Path, *, against: str | Path | None = None, to: st
 
 
 def lint(
-    paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), nits: bool = False
+    paths: Iterable[str | Path],
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    nits: bool = False,
+    out: str | Path | None = None,
 ) -> LintResult:
     """Choke points in training code, found by reading it: notebooks and scripts, PyTorch and Keras; nothing is run.
 
@@ -2282,6 +2332,7 @@ def lint(
         select: Only these rules or groups, for instance host-sync or input.
         ignore: Not these rules or groups.
         nits: Also findings that are true and hardly matter; else they are only counted, unless their rule is selected by name.
+        out: Workspace to keep the findings in, for the page of `unchoke.ui` (default: they are kept nowhere).
 
     Returns:
         Findings with their place, and the files that do not parse.
@@ -2292,7 +2343,13 @@ def lint(
     """
     from unchoke.linting.lint_engine import lint as find_chokes
 
-    return find_chokes(paths, select=select, ignore=ignore, nits=nits)
+    named = [*paths]
+    result = find_chokes(named, select=select, ignore=ignore, nits=nits)
+    if out is not None:
+        from unchoke.linting.lint_session import keep_findings
+
+        keep_findings(result, [str(path) for path in named], out=out)
+    return result
 
 
 def notebook(
@@ -2463,11 +2520,14 @@ _LAZY: dict[str, str] = {
     "Evaluation": "unchoke.commands.evaluate",
     "ExtractResult": "unchoke.commands.results",
     "Finding": "unchoke.core.findings",
+    "FeatureDataset": "unchoke.commands.workspace_datasets",
     "FitResult": "unchoke.commands.results",
     "ExportedModel": "unchoke.commands.export_model",
     "FoldsResult": "unchoke.commands.folds",
     "LintResult": "unchoke.linting.lint_engine",
+    "LoadedModel": "unchoke.commands.load_model",
     "NotebookReport": "unchoke.commands.notebook",
+    "PhotoDataset": "unchoke.commands.workspace_datasets",
     "Predictions": "unchoke.commands.predict",
     "Preset": "unchoke.core.presets",
     "Rehearsal": "unchoke.commands.results",
@@ -2477,6 +2537,7 @@ _LAZY: dict[str, str] = {
     "SegmentPredictResult": "unchoke.masks.draw_masks",
     "SegmentResult": "unchoke.commands.segment_train",
     "StoredRun": "unchoke.core.record",
+    "TileDataset": "unchoke.commands.workspace_datasets",
     "TileProfile": "unchoke.scenes.tiling.tile_profile",
     "TileResult": "unchoke.scenes.tiling.tile_result",
     "TraceView": "unchoke.commands.profile_view",
@@ -2502,13 +2563,16 @@ __all__ = [
     "Evaluation",
     "ExportedModel",
     "ExtractResult",
+    "FeatureDataset",
     "Finding",
     "FitResult",
     "FoldsResult",
     "Interrupted",
     "LintResult",
+    "LoadedModel",
     "MachineError",
     "NotebookReport",
+    "PhotoDataset",
     "Predictions",
     "Preset",
     "Rehearsal",
@@ -2518,6 +2582,7 @@ __all__ = [
     "SegmentPredictResult",
     "SegmentResult",
     "StoredRun",
+    "TileDataset",
     "TileProfile",
     "TileResult",
     "TraceView",
@@ -2547,6 +2612,7 @@ __all__ = [
     "list_claims",
     "list_presets",
     "list_runs",
+    "load_model",
     "notebook",
     "predict",
     "profile",

@@ -41,7 +41,7 @@ OF_TWO_WORDS = {
     "segment predict": "segment_predict",
     "segment train": "segment_train",
 }
-FUNCTIONS = sorted([*COMMANDS, *OF_TWO_WORDS.values(), "detach"])
+FUNCTIONS = sorted([*COMMANDS, *OF_TWO_WORDS.values(), "detach", "load_model"])
 CALLED = {"file": "path", "timeout": "timeout_s"}
 """Options of the command line whose keyword has another name."""
 SHOWN = {"json", "detach", "only_list", "markdown", "fix", "diff", "form", "output", "statistics", "explain", "list_rules"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, MachineError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.features.cut import END, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -227,7 +227,7 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: OpenOp
             try_="leave --device out",
         )
     if found.workspace is None and not os.access(found.folder, os.W_OK):
-        with tempfile.TemporaryDirectory() as keep_in:  # an exported run on a read-only disk
-            return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=Path(keep_in))
+        with scratch_folder("engine") as keep_in:  # an exported run on a read-only disk
+            return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in)
     keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
     return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)

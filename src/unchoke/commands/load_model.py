@@ -1,0 +1,127 @@
+"""`load_model`: what a run trained as a torch module, from pixels to probabilities or values.
+
+In: a run. Out: a `LoadedModel`: the network that `export` writes into files, with the resize, the normalisation and the
+calibration inside, and methods that also decode files, as `predict` does. It runs in float32 by torch, wherever it is moved to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from unchoke.commands.assemble_model import AssembledModel, assemble
+from unchoke.core.ahead import map_ahead
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.photos.pixels.image import DecodeError, Pixels, read_image
+from unchoke.runs.lookup import find_run
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    Picture = str | Path | Image | Pixels
+
+_BATCH = 32
+"""Pictures of one size that go through the network together."""
+
+
+class LoadedModel(nn.Module):
+    """A run's model. Called with pixels, (n, height, width, RGB) in uint8 of any size, it gives probabilities or values.
+
+    It is frozen and in evaluation mode; `requires_grad_(True)` makes it trainable, and `predict_proba` answers with the weights
+    it has by then. `classes` are the columns of its probabilities, `targets` those of its values: one of them is empty.
+    """
+
+    def __init__(self, assembled: AssembledModel, run: str) -> None:
+        super().__init__()
+        self.run = run
+        self.network = assembled.model
+        self.classes: tuple[str, ...] = assembled.names if assembled.model.is_class else ()
+        self.targets: tuple[str, ...] = () if assembled.model.is_class else assembled.names
+        self._cover_px = assembled.cover_px
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        answered: torch.Tensor = self.network(pixels)
+        return answered
+
+    def predict_proba(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
+        """The probability of every class for each picture: files, PIL images, or uint8 arrays (height, width, RGB)."""
+        if not self.classes:
+            raise UsageError(
+                f"{self.run} predicts values, which have no probabilities",
+                why=f"it was trained on {list_some(self.targets)}",
+                try_="model.predict(pictures)",
+            )
+        return self._answer(pictures)
+
+    def predict(self, pictures: Sequence[Picture]) -> NDArray[Any]:
+        """The likeliest class of each picture, by name; or its values, a column for each of `targets`."""
+        answers = self._answer(pictures)
+        return np.array(self.classes)[answers.argmax(axis=1)] if self.classes else answers
+
+    def _answer(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
+        _refuse_single(pictures)
+        device = next(self.buffers()).device
+        decoded = map_ahead(self._read, pictures, threads=2, ahead=_BATCH)
+        none = np.empty((0, len(self.classes or self.targets)), np.float32)
+        with torch.inference_mode():
+            found = [self(torch.from_numpy(np.stack(batch)).to(device)).float().cpu().numpy() for batch in _batches(decoded)]
+        return np.concatenate([none, *found])
+
+    def _read(self, picture: Picture) -> Pixels:
+        if isinstance(picture, np.ndarray):
+            return _checked(picture)
+        if not isinstance(picture, str | Path):
+            from PIL import ImageOps
+
+            return np.array(ImageOps.exif_transpose(picture).convert("RGB"))
+        try:
+            return read_image(str(picture), cover_px=self._cover_px)
+        except DecodeError as error:
+            raise DataError(f"{picture} cannot be read", why=str(error), try_="leave it out; nothing stands in for it") from error
+
+
+def load_model(
+    run: str | Path, *, weights: str | Path | None = None, device: str | None = None, out: str | Path | None = None
+) -> LoadedModel:
+    """The model of a run of photos, ready to answer."""
+    found = find_run(run, out=out)
+    loaded = LoadedModel(assemble(found, weights=weights), found.record.run)
+    return loaded if device is None else loaded.to(device)
+
+
+def _refuse_single(pictures: object) -> None:
+    single = isinstance(pictures, str | Path) or hasattr(pictures, "convert") or getattr(pictures, "ndim", 4) == 3
+    if single:
+        raise UsageError(
+            "one picture was given", why="answers are rows, one for each of several", try_="model.predict([picture])"
+        )
+
+
+def _checked(array: NDArray[Any]) -> Pixels:
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        raise UsageError(
+            f"an array of {array.dtype} {array.shape} is no picture",
+            why="pictures are uint8 (height, width, 3), red first, as they were decoded: the model resizes and normalises them",
+            try_="give the pixels as they are in the file, before any transform",
+        )
+    return np.ascontiguousarray(array)
+
+
+def _batches(pictures: Iterator[Pixels]) -> Iterator[list[Pixels]]:
+    """Pictures that follow one another and have one size, a few at a time."""
+    for _, alike in groupby(pictures, key=lambda picture: picture.shape):
+        batch: list[Pixels] = []
+        for picture in alike:
+            batch.append(picture)
+            if len(batch) == _BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
