@@ -14,7 +14,7 @@ import select
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,12 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
          "--remote-debugging-pipe"]  # fmt: skip
 PATIENCE_S = 60.0
+READY = "document.documentElement?.dataset.ready === 'yes'"
+"""What pages of ours say when they are drawn."""
+
+
+class NavigatedError(AssertionError):
+    """The page went elsewhere while it was asked."""
 
 
 class Browser:
@@ -41,7 +47,9 @@ class Browser:
         os.write(self._to, json.dumps(message).encode() + b"\0")
         while (answer := self._read()).get("id") != self._number:
             self._keep(answer)
-        assert "error" not in answer, f"{method}: {answer['error']}"
+        if "error" in answer:
+            went = any(word in answer["error"]["message"] for word in ("navigated", "context"))
+            raise (NavigatedError if went else AssertionError)(f"{method}: {answer['error']}")
         found: dict[str, Any] = answer["result"]
         return found
 
@@ -61,8 +69,10 @@ class Browser:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, file: Path | str, *, view: str = "", width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """A new page that has loaded `file`, or the address, and drawn it."""
+    def open(
+        self, file: Path | str, *, view: str = "", width: int = 1200, height: int = 900, dark: bool = False, ready: str = READY
+    ) -> Page:
+        """A new page that has loaded `file`, or the address, and drawn it: `ready` then holds."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self.pages[session] = Page(self, session)
@@ -71,7 +81,7 @@ class Browser:
         page.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.send("Emulation.setEmulatedMedia", features=[scheme])
-        page.visit((file if isinstance(file, str) else file.as_uri()) + (f"#{view}" if view else ""))
+        page.visit((file if isinstance(file, str) else file.as_uri()) + (f"#{view}" if view else ""), ready=ready)
         return page
 
 
@@ -96,10 +106,10 @@ class Page:
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.send(method, session=self._session, **parameters)
 
-    def visit(self, address: str) -> None:
+    def visit(self, address: str, *, ready: str = READY) -> None:
         """Go to an address, and wait until it is loaded and drawn."""
         self.send("Page.navigate", url=address)
-        self.until("document.documentElement?.dataset.ready === 'yes'")
+        self.until(ready)
         self.settle()
 
     def ask(self, expression: str) -> Any:
@@ -109,11 +119,19 @@ class Page:
         return answer["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until an expression holds."""
+        """Wait until an expression holds, here or on the page that this one goes to."""
         deadline_s = time.monotonic() + PATIENCE_S
-        while not self.ask(expression):
+        while not self._holds(expression):
             assert time.monotonic() < deadline_s, f"never true: {expression}; {self.said}"
             time.sleep(0.02)
+
+    def _holds(self, expression: str) -> bool:
+        with suppress(NavigatedError):
+            return bool(self.ask(expression))
+        return False
+
+    def close(self) -> None:
+        self.send("Page.close")
 
     def settle(self) -> None:
         """Wait until what was asked for is on screen."""
@@ -171,10 +189,14 @@ def open_browser(command: str, profile: Path) -> Iterator[Browser]:
     )
     os.close(read_commands)
     os.close(write_answers)
+    browser = Browser(write_commands, read_answers)
     try:
-        yield Browser(write_commands, read_answers)
+        yield browser
     finally:
+        with suppress(AssertionError, OSError):  # one that was asked to end removes its temporary files
+            browser.send("Browser.close")
+            process.wait(timeout=PATIENCE_S)
         os.close(write_commands)
         os.close(read_answers)
-        process.terminate()
+        process.kill()
         process.wait(timeout=PATIENCE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,32 +25,53 @@ ONE, TWO, THREE = "apple/apple 00.jpg", "apple/apple 01.jpg", "leaf/leaf 02.jpg"
 PAGES = ["/", "/runs/exp_1", "/photos", "/review", "/try", "/scenes", "/speed"]
 
 
-@pytest.fixture
-def root(workspace: Path) -> Path:
-    findings = [
-        DataFinding("label", f"the first {HOSTILE}", (ONE,), 0.9, {}, (Correction(ONE, "label", "plum"),)),
-        DataFinding("copies-labels", "the second", (TWO, THREE), 0.8, {}, (Correction(THREE, "use", "drop"),)),
-        DataFinding("outlier", "the third", (THREE,), 0.7),
-    ]
-    save_findings(workspace, findings)
-    return workspace
+FINDINGS = [
+    DataFinding("label", f"the first {HOSTILE}", (ONE,), 0.9, {}, (Correction(ONE, "label", "plum"),)),
+    DataFinding("copies-labels", "the second", (TWO, THREE), 0.8, {}, (Correction(THREE, "use", "drop"),)),
+    DataFinding("outlier", "the third", (THREE,), 0.7),
+]
 
 
-@pytest.fixture
-def served(root: Path) -> Iterator[ServedPage]:
+@pytest.fixture(scope="module")
+def served(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPage]:
+    """One server for all tests that do not end it: it takes longer to start than a test to run."""
+    root = Path(shutil.copytree(finished, tmp_path_factory.mktemp("served") / "out"))
+    save_findings(root, FINDINGS)
     with serve(root) as page:
         yield page
 
 
 @pytest.fixture
-def browser(chromium: str, tmp_path: Path) -> Iterator[Browser]:
-    with open_browser(chromium, tmp_path / "profile") as opened:
-        yield opened
+def root(served: ServedPage) -> Iterator[Path]:
+    """Its workspace, in which nothing is decided."""
+    yield served.root
+    (served.root / "corrections.csv").unlink(missing_ok=True)
 
 
 @pytest.fixture
-def page(browser: Browser, served: ServedPage) -> Page:
+def own_root(workspace: Path) -> Path:
+    """A workspace that no server has seen yet."""
+    save_findings(workspace, FINDINGS)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def entrance(browser: Browser, served: ServedPage) -> Page:
+    """The page that came in by the printed address, which lets in once; nothing else is done there."""
     return browser.open(served.address)
+
+
+@pytest.fixture
+def page(browser: Browser, entrance: Page, served: ServedPage) -> Iterator[Page]:
+    opened = browser.open(f"{served.base}/")
+    yield opened
+    opened.close()
 
 
 def decided(page: Page, number: int) -> None:
@@ -68,11 +90,11 @@ def standing(root: Path) -> dict[tuple[str, str], str]:
     return {key: line.value for key, line in load_corrections(root / "corrections.csv").standing.items()}
 
 
-def test_the_printed_address_lets_in_and_the_token_leaves_the_address(page: Page, served: ServedPage) -> None:
-    assert page.ask("location.href") == f"{served.base}/"
-    assert "exp_1" in page.ask("document.body.innerText")
-    assert page.ask("document.cookie") == ""
-    assert page.said == []
+def test_the_printed_address_lets_in_and_the_token_leaves_the_address(entrance: Page, served: ServedPage) -> None:
+    assert entrance.ask("location.href") == f"{served.base}/"
+    assert "exp_1" in entrance.ask("document.body.innerText")
+    assert entrance.ask("document.cookie") == ""
+    assert entrance.said == []
 
 
 def test_a_review_by_keys_alone(page: Page, served: ServedPage, root: Path) -> None:
@@ -107,6 +129,16 @@ def test_keys_that_come_faster_than_answers_are_about_what_is_shown(page: Page, 
     assert standing(root) == {(ONE, "use"): "drop", (TWO, "use"): "drop"}
 
 
+def test_a_decision_that_follows_an_arrow_is_about_the_finding_that_was_gone_to(
+    page: Page, served: ServedPage, root: Path
+) -> None:
+    page.visit(f"{served.base}/review")
+    page.ask("""['ArrowRight', 'd', 'd', 'd', 'd'].forEach((key, place) =>
+        document.body.dispatchEvent(new KeyboardEvent('keydown', {key, repeat: place > 1, bubbles: true})))""")
+    decided(page, 1)
+    assert standing(root) == {(TWO, "use"): "drop"}
+
+
 def test_typing_a_label_does_not_press_keys(page: Page, served: ServedPage, root: Path) -> None:
     page.visit(f"{served.base}/review")
     page.type(".other input", "kudu")
@@ -115,17 +147,17 @@ def test_typing_a_label_does_not_press_keys(page: Page, served: ServedPage, root
     assert standing(root) == {(ONE, "label"): "kudu"}
 
 
-def test_a_server_that_is_gone_is_said_and_the_next_one_goes_on(
-    page: Page, served: ServedPage, root: Path, browser: Browser
-) -> None:
-    page.visit(f"{served.base}/review")
-    page.press("d")
-    decided(page, 1)
-    served.kill()
+def test_a_server_that_is_gone_is_said_and_the_next_one_goes_on(own_root: Path, browser: Browser) -> None:
+    with serve(own_root) as served:
+        page = browser.open(served.address)
+        page.visit(f"{served.base}/review")
+        page.press("d")
+        decided(page, 1)
+        served.kill()
     page.press("d")
     page.until("document.querySelector('[data-problem]').innerText.includes('does not answer')")
-    assert standing(root) == {(ONE, "use"): "drop"}
-    with serve(root) as again:
+    assert standing(own_root) == {(ONE, "use"): "drop"}
+    with serve(own_root) as again:
         later = browser.open(again.address)
         later.visit(f"{again.base}/review")
         assert later.ask("document.querySelector('h1').innerText") == "the second"
@@ -140,9 +172,9 @@ def many_photos(root: Path, count: int) -> None:
     (root / "SHA256SUMS").unlink()
 
 
-def test_a_grid_of_thousands_draws_only_what_is_in_sight(root: Path, browser: Browser) -> None:
-    many_photos(root, 5000)
-    with serve(root) as served:
+def test_a_grid_of_thousands_draws_only_what_is_in_sight(own_root: Path, browser: Browser) -> None:
+    many_photos(own_root, 5000)
+    with serve(own_root) as served:
         page = browser.open(served.address)
         page.visit(f"{served.base}/photos")
         sight = "[...document.querySelectorAll('.tile:not(.away)')]"
@@ -223,16 +255,16 @@ def test_a_report_opens_under_its_own_policy(page: Page, served: ServedPage) -> 
     assert page.said == []
 
 
-def test_masks_follow_the_slider(root: Path, browser: Browser) -> None:
+def test_masks_follow_the_slider(own_root: Path, browser: Browser) -> None:
     import records
     from unchoke.core import atomic
 
-    folder = root / "experiments" / "exp_1"
+    folder = own_root / "experiments" / "exp_1"
     atomic.write_json(
         folder / "record.json", records.as_record(records.build_segmentation(num_samples=2) | {"run": "exp_1"}).to_dict()
     )
     (folder / "SHA256SUMS").unlink()
-    with serve(root) as served:
+    with serve(own_root) as served:
         page = browser.open(served.address)
         page.visit(f"{served.base}/scenes")
         shown = "document.querySelector('.over:not([hidden])')"
@@ -245,10 +277,12 @@ def test_masks_follow_the_slider(root: Path, browser: Browser) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_narrow_windows_light_or_dark_hold_every_page(browser: Browser, served: ServedPage, page: Page, dark: bool) -> None:
-    narrow = browser.open(f"{served.base}/", width=420, height=800, dark=dark)
-    for path in PAGES:
+    narrow = browser.open(f"{served.base}/", width=360, height=740, dark=dark)
+    row = page.ask("fetch('/photos/rows?start=0&count=1').then(answer => answer.json())")[0]
+    for path in [*PAGES, f"/photos/{row['id']}", "/photos?name=no+photo+is+called+so"]:
         narrow.visit(f"{served.base}{path}")
         assert narrow.ask("document.documentElement.scrollWidth <= innerWidth"), path
+        assert narrow.ask("document.querySelector('header nav').clientHeight") < 45, f"{path}: the links take two lines"
         pixels = np.asarray(Image.open(io.BytesIO(narrow.picture())).convert("L"))
         assert (np.median(pixels) < 60) == dark, path
     assert narrow.said == []

@@ -70,3 +70,18 @@ def test_another_host_says_what_that_means(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "nothing is encrypted" in done.stderr
     assert "token" in done.stderr
+
+
+def test_an_empty_host_is_refused(tmp_path: Path) -> None:
+    assert typed("--host", "", "--out", str(tmp_path)).returncode == 2
+
+
+@pytest.mark.system
+def test_a_workspace_that_is_not_there_is_said(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "unchoke", "ui", "--no-browser", "--out", str(tmp_path / "typo")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = [process.stderr.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+    assert "there is no workspace" in told[0]
+    assert not (tmp_path / "typo").exists()

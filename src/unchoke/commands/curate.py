@@ -61,11 +61,15 @@ def curate(
     began_s = time.monotonic()
     named, settings = _as_run(data, out)
     typed = {"data": named, **options, **{name: value for name, value in settings.items() if not options.get(name)}}
-    table = None if csv is None else output_file(csv, option="--csv", example="findings.csv", sources=[])
-    with open_session(typed, out=out, on_event=on_event, remembering=False) as session:
-        from unchoke.commands.curate_scenes import curate_scenes, holds_scenes
+    if unlabelled is not None:
+        from unchoke.commands.predict import list_images
 
-        if holds_scenes(session.workspace) and (data is None or named != data):
+        list_images([unlabelled])  # whether there are any is known before anything is read
+    table = None if csv is None else output_file(csv, option="--csv", example="findings.csv", sources=[])
+    with open_session(typed, out=out, on_event=on_event, remembering=False, telling=True) as session:
+        if _holds_scenes(session.workspace) and (data is None or named != data):
+            from unchoke.commands.curate_scenes import curate_scenes
+
             _refuse_unlabelled(unlabelled)
             findings, count = curate_scenes(session)
             return _keep(session, findings, _Looked(count, {}, noun="scene"), table=table, began_s=began_s)
@@ -74,10 +78,28 @@ def curate(
             prepared = prepare(session, decode=False)
             wait_for_libraries(session)
         if not settings:
+            _tell_other_data(session)
             remember(session.workspace, kept)
-        newcomers = None if unlabelled is None else _newcomers(session, unlabelled, prepared.samples)
+        newcomers = None if unlabelled is None else _newcomers(session, unlabelled, prepared)
         material, others, unreadable = _gather(session, prepared, newcomers)
-        return _answer(session, material, others, unreadable, num=num, table=table, began_s=began_s)
+        notes = _told_by_check(prepared)
+        return _answer(session, material, others, unreadable, notes, num=num, table=table, began_s=began_s)
+
+
+def _told_by_check(prepared: Inspection) -> list[str]:
+    """What `check` says of the data and is no finding here: such as files and rows that are no samples at all."""
+    from unchoke.photos.copies import COPY_CODES
+    from unchoke.photos.preflight import FATAL_PROBLEMS
+
+    told = [one for one in prepared.findings if one.severity != "info" and one.code not in {*FATAL_PROBLEMS, *COPY_CODES}]
+    return [f"{one.severity} {one.code}: {one.message}" for one in told]
+
+
+def _tell_other_data(session: Session) -> None:
+    """What a workspace holds of other data is written over: that is said."""
+    before, now = load_remembered(session.workspace).get("data"), session.settings.data
+    if before and before != now and session.workspace.curation.exists():
+        session.warn(f"findings of {before} in this workspace give way to those of {now}; with another --out both are kept")
 
 
 def _as_run(data: str | Path | None, out: Path | str | None) -> tuple[str | Path | None, dict[str, Any]]:
@@ -90,6 +112,11 @@ def _as_run(data: str | Path | None, out: Path | str | None) -> tuple[str | Path
         run = experiments.run(str(data))
     given = {name: run.settings[name] for name in _OF_RUN if run.settings.get(name) not in (None, "")}
     return load_remembered(workspace).get("data"), given
+
+
+def _holds_scenes(workspace: Workspace) -> bool:
+    """Whether the workspace was made by `segment train`, and not by anything about photos."""
+    return (workspace.root / "patches").is_dir() and not workspace.manifest_file.exists()
 
 
 def _refuse_unlabelled(unlabelled: str | Path | None) -> None:
@@ -112,7 +139,7 @@ class _Newcomers:
     contents: Sequence[str]
 
 
-def _newcomers(session: Session, folder: str | Path, labelled: Samples) -> _Newcomers:
+def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _Newcomers:
     """The photos of a folder that are not among the samples and can be read."""
     from unchoke.commands.predict import list_images
     from unchoke.core.input_file import size_and_time
@@ -120,13 +147,14 @@ def _newcomers(session: Session, folder: str | Path, labelled: Samples) -> _Newc
     from unchoke.photos.inspect_samples import inspect_samples
     from unchoke.photos.preflight import FATAL_PROBLEMS
 
+    labelled = prepared.samples
     if labelled.task.kind != "classification":
         raise UsageError(
             "--unlabelled is for classes",
             why="the samples have values, of which no doubt is known",
             try_="leave --unlabelled out",
         )
-    known = {os.path.realpath(path) for path in labelled.frame["path"].tolist()}
+    known = {os.path.realpath(path) for path in [*labelled.frame["path"].tolist(), *prepared.dropped.values()]}
     dropped = find_corrections(session.workspace, session.settings.corrections).dropped
     paths = [str(Path(path).absolute()) for path in list_images([folder])]
     new = [path for path in dict.fromkeys(paths) if os.path.realpath(path) not in known and path not in dropped]
@@ -242,6 +270,7 @@ def _answer(
     material: CurationMaterial,
     others: _Unlabelled | None,
     unreadable: dict[str, str],
+    notes: list[str],
     *,
     num: int,
     table: OutputFile | None,
@@ -256,7 +285,8 @@ def _answer(
         if others is not None:
             findings += _next_labels(material, diagnosis, others, num)
     paths = dict(zip(material.ids, material.paths, strict=True))
-    looked = _Looked(len(material.ids) + len(unreadable), paths, diagnosis.num_wrong)
+    told = (*notes, *filter(None, [diagnosis.unjudged]))
+    looked = _Looked(len(material.ids) + len(unreadable), paths, diagnosis.num_wrong, notes=told)
     return _keep(session, findings, looked, table=table, began_s=began_s)
 
 
@@ -268,6 +298,7 @@ class _Looked:
     paths: dict[str, str]
     num_wrong: int | None = None
     noun: str = "photo"
+    notes: tuple[str, ...] = ()
 
 
 def _keep(
@@ -287,6 +318,7 @@ def _keep(
         num_photos=looked.num,
         num_wrong=looked.num_wrong,
         noun=looked.noun,
+        notes=[*looked.notes],
         corrections={name: count for name, count in used.items() if isinstance(count, int)},
         page=folder / PAGE,
         workspace=session.workspace.root,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
 from unchoke.core.units import format_count
-from unchoke.core.workspace import Workspace
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.odd_scenes import find_odd_scenes
 from unchoke.masks.grow_trees import keep_scores
@@ -23,11 +22,6 @@ from unchoke.runs.session import Session
 from unchoke.scenes.scene_facts import IGNORE
 
 _CHUNK = 16
-
-
-def holds_scenes(workspace: Workspace) -> bool:
-    """Whether the workspace was made by `segment train`, and not by anything about photos."""
-    return (workspace.root / "patches").is_dir() and not workspace.manifest_file.exists()
 
 
 def curate_scenes(session: Session) -> tuple[list[DataFinding], int]:

@@ -23,10 +23,12 @@ from unchoke.core.units import format_number
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.curation.curation import FINDINGS
 from unchoke.curation.data_finding import KINDS, UNDECIDABLE, DataFinding, settle_findings
-from unchoke.local_page.page_sources import LikePhoto, LikePhotos, PhotoAnswer, ReviewItem
+from unchoke.local_page.catalogue import photo_id
+from unchoke.local_page.page_sources import IMAGE, PREDICTION, LikePhoto, LikePhotos, PhotoAnswer, ReviewItem, SceneMask
 from unchoke.local_page.page_state import Stamp, stamp_of
+from unchoke.masks.preview import DrawnMask, list_masks, picture_of_mask, picture_of_scene
 from unchoke.photos.manifest import load_manifest
-from unchoke.photos.pixels.image import DecodeError
+from unchoke.photos.pixels.image import DecodeError, open_pillow, refuse_bombs
 from unchoke.runs.lookup import FoundRun, find_run, stored_runs
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _NUM_LIKE = 24
 _NUM_NEAREST = 12
 _MOST_ROWS = 5
+_MOST_PIXELS = 64_000_000
+"""Of a picture that is dropped on the page: a small file may hold many pixels, and all of them are decoded and resized."""
 _NAME = "photo"
 """What a picture that was sent is called while a model looks at it."""
 
@@ -99,6 +103,7 @@ class PageAnswers:
                 suggested=one.suggested,
                 settled=one.settled,
                 waits=one.kind not in UNDECIDABLE and bool(one.photos),
+                target=str(one.evidence.get("target", "")),
             )
             for one in known
         ]
@@ -115,6 +120,15 @@ class PageAnswers:
                 again = f"unchoke curate{out_option(self._workspace.root)}"
                 raise DataError(f"{file} cannot be read as findings", why=str(error), try_=again) from error
         return self._read[1]
+
+    def masks(self) -> list[SceneMask]:
+        """The masks that `segment predict` drew into this workspace."""
+        return [_scene_mask(one) for one in list_masks(self._workspace.masks)]
+
+    def paint(self, mask: SceneMask, layer: str) -> NDArray[np.uint8]:
+        """The scene, or the mask over it."""
+        drawn = next(one for one in list_masks(self._workspace.masks) if _scene_mask(one).id == mask.id)
+        return picture_of_scene(drawn) if layer == IMAGE else picture_of_mask(drawn)
 
     def similar(self, sample_id: str) -> LikePhotos:
         """The photos most like one, by their cached features."""
@@ -146,27 +160,13 @@ class PageAnswers:
         return tuple(run.name for run in stored_runs(out=self._workspace.root)[::-1] if run.status == "done")
 
     def _load_features(self) -> _Features | None:
-        from unchoke.features.feature_store import FeatureStore, first_member, map_member, open_stored
-        from unchoke.jobs.queue import JobQueue
+        from unchoke.commands.cached_features import find_cached
+        from unchoke.curation.nearest import UnitRows
 
-        queue = JobQueue.load(self._workspace.features)
-        extracted = list(dict.fromkeys(job.fingerprint for job in queue.jobs()))
-        runs = stored_runs(out=self._workspace.root)[::-1] if self._workspace.experiments_file.exists() else []
-        manifest = load_manifest(self._workspace.manifest_file)
-        if manifest is None:
+        if (found := find_cached(self._workspace, fits=lambda shape: len(shape) == 1)) is None:
             return None
-        names = manifest["sample_id"].tolist()
-        for fingerprint in dict.fromkeys([*(run.fingerprint for run in runs if run.fingerprint in extracted), *extracted[::-1]]):
-            stored = open_stored(queue, fingerprint, names)
-            shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in stored.placement.shards[:1]]
-            if shapes and len(shapes[0]) == 1 and stored.present.any():
-                from unchoke.curation.nearest import UnitRows
-
-                store = FeatureStore(stored.placement, dim=shapes[0][0])
-                rows = store.rows(np.arange(store.num_samples, dtype=np.int64))
-                ids = [name for name, there in zip(names, stored.present, strict=True) if there]
-                return _Features(fingerprint, ids, UnitRows(rows), shapes[0][0])
-        return None
+        rows = found.store.rows(np.arange(found.store.num_samples, dtype=np.int64))
+        return _Features(found.fingerprint, found.ids, UnitRows(rows), found.store.dim)
 
     def ask(self, data: bytes) -> PhotoAnswer:
         """What the newest model says of a picture; a `DecodeError` for one that cannot be decoded."""
@@ -176,6 +176,8 @@ class PageAnswers:
             self._data = data
             try:
                 opened = self._model()
+                with open_pillow(data) as header:
+                    refuse_bombs(*header.size, most=_MOST_PIXELS)
                 views = show_picture(opened.model, _NAME, self._sent)
                 if isinstance(views, DecodeError):
                     raise views
@@ -246,6 +248,17 @@ class PageAnswers:
         if found is not None:
             self._seeing = self._open(found)
         return self._seeing if found is not None else None
+
+
+def _scene_mask(mask: DrawnMask) -> SceneMask:
+    layers: dict[str, tuple[str, ...]] = {} if mask.problem else {PREDICTION: (str(mask.file),)}
+    if mask.bands and not mask.problem:
+        layers = {IMAGE: tuple(dict.fromkeys(path for _, path, _ in mask.shown_bands)), **layers}
+    shares = [f"{name} {100 * share:.1f} %" for name, share in (mask.shares or {}).items()]
+    told = mask.problem or ", ".join(shares) + (
+        "" if mask.bands else "; its scene is not on this machine: the mask alone is shown"
+    )
+    return SceneMask(photo_id(str(mask.file)), mask.run, mask.scene, told, mask.width, mask.height, mask.legend, layers)
 
 
 def _sees(found: FoundRun, features: _Features) -> bool:

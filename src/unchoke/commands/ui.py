@@ -63,6 +63,8 @@ def ui(
         raise UsageError(
             f"there is no port {port}", why=f"they go from 1 to {_MOST_PORT:,}", try_="leave --port out for one that is free"
         )
+    if not host.strip():
+        raise UsageError("--host '' is no address", why="it would be every one of this machine", try_="leave --host out")
     from unchoke.commands.page_answers import PageAnswers
     from unchoke.local_page.guard import is_loopback
     from unchoke.local_page.page_state import PageState
@@ -71,7 +73,8 @@ def ui(
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     listener = on_event or default_listener()
     state = PageState(workspace, PageAnswers(workspace))
-    before = _num_lines(state)
+    if not workspace.root.exists():
+        listener(Note(f"there is no workspace {workspace.root} yet: the page is empty until a command works there", "warning"))
     if not is_loopback(host):
         listener(Note(_ELSEWHERE, "warning"))
 
@@ -84,22 +87,14 @@ def ui(
 
     _look_ahead(state)
     serve(state, host=host, port=port, on_ready=ready)
-    return UiResult(workspace.root, _num_lines(state) - before)
-
-
-def _num_lines(state: Any) -> int:
-    """Decisions written so far; a file that cannot be read is for the page to tell of."""
-    try:
-        return len(state.review.corrections().lines)
-    except UnchokeError:
-        return 0
+    return UiResult(workspace.root, state.review.num_written)
 
 
 def _look_ahead(state: Any) -> None:
     """List the photos before the address is said, so that no page waits for it; what goes wrong is told on the page."""
     try:
         state.catalogue()
-    except UnchokeError:
+    except (UnchokeError, OSError):
         return
 
 

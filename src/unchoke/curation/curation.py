@@ -14,6 +14,7 @@ from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
+from unchoke.core.spreadsheet import as_text
 from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.curation.data_finding import KINDS, DataFinding, queue_of
@@ -53,6 +54,8 @@ class Curation:
     """The table that was written, if one was asked for."""
     noun: str = "photo"
     """What was looked at: photos, or scenes."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be looked at, or not be judged."""
 
     @property
     def queue(self) -> list[str]:
@@ -66,6 +69,7 @@ class Curation:
             "num_wrong": self.num_wrong,
             "findings": [finding.to_dict() for finding in self.findings],
             "queue": self.queue,
+            "notes": self.notes,
             "corrections": self.corrections,
             "page": str(self.page),
             "seconds": round(self.seconds, 3),
@@ -78,6 +82,7 @@ class Curation:
         waiting = set(self.queue)
         took = f"{format_count(self.num_photos, self.noun)} looked at in {format_seconds(self.seconds)}"
         lines = [f"{took}: {format_count(len(self.findings), 'finding')}, {len(waiting):,} of them to decide"]
+        lines += [f"note    {shorten(note, _WIDEST)}" for note in self.notes]
         if self.num_wrong:
             share = self.num_wrong / max(1, self.num_photos)
             lines.append(
@@ -112,7 +117,7 @@ class Curation:
         return lines
 
     def to_csv(self) -> str:
-        """A row for each finding; of several suggested decisions the first."""
+        """A row for each finding; of several suggested decisions the first. Made for spreadsheets: no cell of it is a formula."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(_CSV)
@@ -121,5 +126,6 @@ class Curation:
             decision = ("", "") if first is None else (first.what, first.value)
             photo = first.photo if first is not None else one.photos[0] if one.photos else ""
             state = "yes" if one.settled else ""
-            writer.writerow([place, one.id, one.kind, one.score, state, photo, len(one.photos), *decision, one.message])
+            texts = [as_text(cell) for cell in (photo, *decision, one.message)]
+            writer.writerow([place, one.id, one.kind, one.score, state, texts[0], len(one.photos), *texts[1:]])
         return atomic.valid_text(text.getvalue())

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding, rank_findings
 from unchoke.curation.measure_photos import MeasureTable
 from unchoke.curation.near_copies import CopyFacts, find_copies_of, find_pairs, join_pairs
@@ -64,6 +65,8 @@ class Diagnosis:
     findings: list[DataFinding]
     held: HeldOutClasses | None = None
     num_wrong: int | None = None
+    unjudged: str = ""
+    """Which labels or values nothing was said of, and why."""
 
 
 def diagnose_data(material: CurationMaterial) -> Diagnosis:
@@ -84,7 +87,7 @@ def diagnose_data(material: CurationMaterial) -> Diagnosis:
     found += find_sessions(material.ids, material.measures, material.groups, material.sides)
     folds = keep_together(material, join_pairs(pairs.rows))
     if folds is None:
-        return Diagnosis(rank_findings(found))
+        return Diagnosis(rank_findings(found), unjudged=_why_unjudged(material))
     if material.kind == "regression":
         values = find_odd_values(material.ids, material.names, material.targets, material.feats_nd, nearest, folds)
         return Diagnosis(rank_findings(found + values))
@@ -96,7 +99,17 @@ def _with_classes(
 ) -> Diagnosis:
     held = hold_out_classes(material.feats_nd, material.targets, material.names, folds)
     found = found + find_wrong_labels(material.ids, held, nearest) + find_twin_classes(held)
-    return Diagnosis(rank_findings(found), held, count_wrong(held))
+    lone = [held.names[number] for number in np.flatnonzero(np.bincount(held.targets, minlength=len(held.names)) == 1).tolist()]
+    unjudged = f"labels of {format_count(len(lone), 'class', 'classes')} with one photo each were not judged" if lone else ""
+    return Diagnosis(rank_findings(found), held, count_wrong(held), unjudged)
+
+
+def _why_unjudged(material: CurationMaterial) -> str:
+    what = "labels" if material.kind == "classification" else "values"
+    if material.kind == "classification" and len(material.names) < 2:
+        return f"{what} were not judged: there is one class alone"
+    fewest = f"at least {_FEWEST} photos that are no copies of each other and not of one group"
+    return f"{what} were not judged: that takes {fewest}, and there are {format_count(len(material.ids), 'photo')}"
 
 
 def keep_together(material: CurationMaterial, copies: Sequence[Sequence[int]]) -> NDArray[np.int64] | None:

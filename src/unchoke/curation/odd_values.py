@@ -19,6 +19,8 @@ from unchoke.training.heads.fold_ridge import answer_held_out, value_loss
 
 _LEAST_DEVIATIONS = 2.5
 _NEIGHBOURS = 8
+_GROSS = 3.0
+"""Beyond the quartiles by so many times the distance between them, a value counts as gross (Tukey's outer fence)."""
 
 
 def find_odd_values(
@@ -30,9 +32,10 @@ def find_odd_values(
     folds_n: NDArray[np.int64],
 ) -> list[DataFinding]:
     """One finding for each photo: its oddest target."""
-    middle, spread = values_nt.mean(axis=0), np.maximum(values_nt.std(axis=0), 1e-9)
-    scaled = ((values_nt - middle) / spread).astype(np.float32)
-    said = answer_held_out(feats_nd, scaled, folds_n, loss=value_loss(scaled)).outputs
+    learnt = _without_gross(values_nt)
+    middle, spread = learnt.mean(axis=0), np.maximum(learnt.std(axis=0), 1e-9)
+    scaled, calm = (((values - middle) / spread).astype(np.float32) for values in (values_nt, learnt))
+    said = answer_held_out(feats_nd, calm, folds_n, loss=value_loss(calm)).outputs
     near = np.median(scaled[nearest.rows[:, :_NEIGHBOURS]], axis=1) if nearest.rows.shape[1] else said
     off = np.minimum(_deviations(scaled - said), _deviations(scaled - near))
     same_way = np.sign(scaled - said) == np.sign(scaled - near)
@@ -56,6 +59,13 @@ def find_odd_values(
         score = float(1 - 1 / (1 + off[row, target] / 4))
         found.append(DataFinding("value", message, (ids[row],), round(min(0.99, 0.3 + score), 4), evidence))
     return found
+
+
+def _without_gross(values_nt: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Values to learn from: what lies far beyond all others goes to where that begins, or a slip of the pen would teach heads."""
+    low, high = np.quantile(values_nt, [0.25, 0.75], axis=0)
+    fence = np.where(high > low, _GROSS * (high - low), np.inf)
+    return np.clip(values_nt, low - fence, high + fence).astype(np.float32)
 
 
 def _deviations(errors_nt: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -66,9 +66,10 @@ def hold_out_classes(
 
 
 def find_wrong_labels(ids: Sequence[str], held: HeldOutClasses, nearest: NearestRows) -> list[DataFinding]:
-    """A finding for each photo that is taken for another class."""
+    """A finding for each photo that is taken for another class; nothing of classes that no head could learn without the photo."""
     guesses = held.probs.argmax(axis=1)
-    suspects = np.flatnonzero(guesses != held.targets)
+    num_alike = np.bincount(held.targets, minlength=len(held.names))[held.targets]
+    suspects = np.flatnonzero((guesses != held.targets) & (num_alike > 1))
     confident, own = held.confident(), held.own
     found = []
     for row in suspects.tolist():
@@ -96,7 +97,8 @@ def find_wrong_labels(ids: Sequence[str], held: HeldOutClasses, nearest: Nearest
 def count_wrong(held: HeldOutClasses) -> int:
     """How many labels are wrong, by confident learning."""
     taken = held.confident()
-    return int(((taken != -1) & (taken != held.targets)).sum())
+    num_alike = np.bincount(held.targets, minlength=len(held.names))[held.targets]
+    return int(((taken != -1) & (taken != held.targets) & (num_alike > 1)).sum())
 
 
 def find_twin_classes(held: HeldOutClasses) -> list[DataFinding]:

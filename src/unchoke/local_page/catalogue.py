@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.local_page.page_sources import ReviewItem
-from unchoke.photos.corrections import LABEL, USE, Corrections
+from unchoke.photos.corrections import LABEL, USE, VALUE, Corrections
+from unchoke.photos.manifest import target_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +73,8 @@ class PhotoCatalogue:
     judged: NDArray[np.int8]
     kinds: Mapping[int, tuple[str, ...]]
     run: str = ""
+    values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Where photos have values instead of classes: those of each target."""
 
     @classmethod
     def build(
@@ -80,12 +83,15 @@ class PhotoCatalogue:
         names, paths = manifest["sample_id"].tolist(), manifest["path"].tolist()
         labels = manifest["label"].tolist() if "label" in manifest.columns else [""] * len(names)
         splits = manifest["split"].tolist()
+        values = {name: manifest[name].tolist() for name in target_columns(manifest.columns)}
         place = {name: number for number, name in enumerate(names)}
         for photo in (photo for item in findings for photo in item.photos):
             if photo not in place and Path(photo).is_absolute():
                 place[photo] = len(names)
                 for column, cell in ((names, photo), (paths, photo), (labels, ""), (splits, "")):
                     column.append(cell)
+                for column in values.values():
+                    column.append(np.nan)
         predicted = [""] * len(names)
         confidence = np.full(len(names), np.nan, np.float32)
         judged = np.full(len(names), UNJUDGED, np.int8)
@@ -100,7 +106,7 @@ class PhotoCatalogue:
                 if photo in place and item.kind not in kinds.setdefault(place[photo], []):
                     kinds[place[photo]].append(item.kind)
         told = {where: tuple(found) for where, found in kinds.items()}
-        return cls(names, paths, labels, splits, predicted, confidence, judged, told, run)
+        return cls(names, paths, labels, splits, predicted, confidence, judged, told, run, values)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -177,11 +183,17 @@ class PhotoCatalogue:
     def row(self, place: int, corrections: Corrections) -> dict[str, Any]:
         """What the grid shows of a photo."""
         name, sure = self.names[place], float(self.confidence[place])
-        decided = [corrections.standing[name, what].value for what in (LABEL, USE) if (name, what) in corrections.standing]
+        words = {LABEL: "", USE: "", **{f"{VALUE}{target}": f"{target} " for target in self.values}}
+        decided = [
+            f"{word}{corrections.standing[name, what].value}"
+            for what, word in words.items()
+            if (name, what) in corrections.standing
+        ]
+        values = [f"{target} {column[place]:g}" for target, column in self.values.items() if column[place] == column[place]]
         return {
             "id": self.ids[place],
             "name": name,
-            "label": self.labels[place],
+            "label": self.labels[place] or ", ".join(values),
             "split": self.splits[place],
             "said": self.predicted[place],
             "sure": None if np.isnan(sure) else round(100 * sure),

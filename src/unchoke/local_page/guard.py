@@ -31,7 +31,17 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_STRANGER = "401: open the address that `unchoke ui` printed. It is good once; start the command again for another.\n"
+_STRANGER = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<meta name="color-scheme" content="light dark"><title>unchoke: not let in</title>'
+    "<h1>This browser is not let in</h1>"
+    "<p>The address that <code>unchoke ui</code> printed opens the page in one browser, once. It was used already, or it belongs "
+    "to a command that has ended since.</p>"
+    "<p>For this browser, type the same command again in another terminal and open the address that it prints:</p>"
+    "<pre>unchoke ui</pre>"
+    "<p>with the same <code>--out</code>, where you gave one. The browser that was let in before stays so.</p></html>"
+)
+"""Says nothing of the workspace: whoever asks may be anybody."""
 _ONWARD = (
     '<!doctype html><meta charset="utf-8"><title>unchoke</title><link rel="icon" href="/static/icon.svg">'
     '<meta http-equiv="refresh" content="0; url=/"><a href="/">go on</a>'
@@ -86,7 +96,7 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return PlainTextResponse("403: asked for by another site\n", 403)
         if not self._knows(headers.get("cookie", "")):
-            return PlainTextResponse(_STRANGER, 401)
+            return HTMLResponse(_STRANGER, 401)
         if scope["method"] not in _READING and headers.get("origin") != f"http://{host}":
             return PlainTextResponse("403: only our own pages may write\n", 403)
         return None
@@ -103,7 +113,7 @@ class Guard:
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if self._unused is None or not secrets.compare_digest(given.encode(), self._unused.encode()):
             known = self._knows(Headers(scope=scope).get("cookie", ""))
-            return HTMLResponse(_ONWARD) if known else PlainTextResponse(_STRANGER, 401)
+            return HTMLResponse(_ONWARD) if known else HTMLResponse(_STRANGER, 401)
         if scope["method"] == "HEAD":
             return HTMLResponse(_ONWARD)
         self._unused = None

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from unchoke.core.errors import UnchokeError
+from unchoke.core.errors import DataError, UnchokeError
 from unchoke.local_page import photo_views, review_views, run_views, shelf_views
 from unchoke.local_page.page_state import PageState, show, state_of
 from unchoke.reports.page import template_file
@@ -49,6 +49,7 @@ ROUTES = [
     Route("/undo", review_views.undo, methods=["POST"]),
     Route("/scenes", shelf_views.scenes_page),
     Route("/scenes/{run}/{place:int}/{layer}", shelf_views.scene_picture),
+    Route("/masks/{mask}/{layer}", shelf_views.mask_picture),
     Route("/speed", shelf_views.speed_page),
     Route("/speed/{profile}", shelf_views.profile_page),
     Route("/static/{name}", static_file),
@@ -57,7 +58,7 @@ ROUTES = [
 
 def build_app(state: PageState) -> Starlette:
     """The application, without its guard."""
-    app = Starlette(routes=ROUTES, exception_handlers={UnchokeError: _told, 404: _nowhere})
+    app = Starlette(routes=ROUTES, exception_handlers={UnchokeError: _told, OSError: _not_opened, 404: _nowhere})
     app.state.page = state
     return app
 
@@ -69,6 +70,14 @@ def _told(request: Request, error: Exception) -> Response:
     if request.method == "POST":
         return HTMLResponse(state_of(request).render("problem_part.html.j2", values), 400)
     return show(request, "problem.html.j2", status=400, title="A problem", **values)
+
+
+def _not_opened(request: Request, error: Exception) -> Response:
+    """A file that the system does not let us have, as an error of ours."""
+    assert isinstance(error, OSError)
+    named = error.filename or "a file of the workspace"
+    why = error.strerror or str(error)
+    return _told(request, DataError(f"{named} cannot be opened", why=why, try_="see to that file, then load the page again"))
 
 
 def _nowhere(request: Request, _error: Exception | None) -> Response:

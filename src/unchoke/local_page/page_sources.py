@@ -5,11 +5,17 @@ Plain values, and the one contract that `commands/ui.py` keeps. The page asks; w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unchoke.photos.corrections import Correction
+
+IMAGE, PREDICTION = "image", "prediction"
+"""Pictures of a scene: itself, and a mask over it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class ReviewItem:
     settled: bool = False
     waits: bool = True
     """Whether it is one that a decision settles."""
+    target: str = ""
+    """The target whose value it is about, where photos have values."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,20 @@ class LikePhotos:
     why_not: str = ""
 
 
+@dataclass(frozen=True)
+class SceneMask:
+    """A mask of a whole scene; `layers` has, for each picture there is of it (`image`, `prediction`), the files it is made of."""
+
+    id: str
+    run: str
+    title: str
+    note: str
+    width: int
+    height: int
+    legend: tuple[tuple[str, str], ...]
+    layers: Mapping[str, tuple[str, ...]]
+
+
 class PageSources(Protocol):
     """What the page asks for. Errors are `UnchokeError`s, and are shown."""
 
@@ -69,4 +91,12 @@ class PageSources(Protocol):
 
     def ask(self, data: bytes) -> PhotoAnswer:
         """What the newest model says of a picture, given as the bytes of its file."""
+        ...
+
+    def masks(self) -> list[SceneMask]:
+        """The masks of whole scenes that were drawn, by run and scene."""
+        ...
+
+    def paint(self, mask: SceneMask, layer: str) -> NDArray[np.uint8]:
+        """A picture of a mask or of its scene: RGB, or RGBA where parts of it are nothing."""
         ...

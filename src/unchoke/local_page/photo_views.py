@@ -121,6 +121,7 @@ def photo_page(request: Request) -> Response:
         run=catalogue.run,
         labels=label_choices(catalogue.classes, [row["said"], row["label"]]),
         classes=catalogue.classes,
+        targets=sorted(catalogue.values),
         items=items,
         like=like_rows(state, catalogue, found.photos),
         why_not=found.why_not,

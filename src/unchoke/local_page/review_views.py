@@ -13,7 +13,7 @@ from unchoke.core.errors import UsageError
 from unchoke.local_page.page_sources import ReviewItem
 from unchoke.local_page.page_state import PageState, read_body, show, state_of
 from unchoke.local_page.reviewing import label_choices
-from unchoke.photos.corrections import GROUP, LABEL
+from unchoke.photos.corrections import GROUP, LABEL, VALUE
 
 _MOST_BYTES = 64 * 1024
 _MOST_PHOTOS = 24
@@ -51,8 +51,14 @@ def _decide(state: PageState, told: dict[str, str]) -> Response:
     place = None if catalogue is None else catalogue.place(told.get("photo", ""))
     if catalogue is None or place is None:
         raise UsageError("there is no such photo", why="it may have gone from the manifest", try_="load the page again")
-    finding, value = told.get("finding", ""), told.get("value", "").strip()
-    following = state.review.decide(told.get("act", ""), catalogue.names[place], value, finding=finding)
+    finding, value, act = told.get("finding", ""), told.get("value", "").strip(), told.get("act", "")
+    if act.startswith(VALUE) and act.removeprefix(VALUE) not in catalogue.values:
+        raise UsageError(
+            f"photos have no value {act.removeprefix(VALUE)!r}",
+            why=f"there are {', '.join(catalogue.values) or 'classes alone'}",
+            try_="load the page again",
+        )
+    following = state.review.decide(act, catalogue.names[place], value, finding=finding)
     if finding:
         return HTMLResponse(_part(state, following))
     return HTMLResponse(state.render("decided.html.j2", {"decided": catalogue.row(place, state.review.corrections())["decided"]}))
@@ -72,7 +78,8 @@ def _part(state: PageState, wanted: str) -> str:
     """The finding as markup: its photos, what is suggested, and the keys."""
     place, catalogue = state.review.at(wanted), state.catalogue()
     if place.item is None or catalogue is None:
-        empty = {"num_all": place.num_all, "num_decided": len(state.review.corrections().decided)}
+        seen = [item for item in state.review.items() if not item.waits]
+        empty = {"num_all": place.num_all, "num_decided": len(state.review.corrections().decided), "seen": seen[:_MOST_PHOTOS]}
         return state.render("review_empty.html.j2", empty)
     item, corrections = place.item, state.review.corrections()
     known = [(photo, where) for photo in item.photos if (where := catalogue.place_of(photo)) is not None]
@@ -88,6 +95,7 @@ def _part(state: PageState, wanted: str) -> str:
         "current": waiting,
         "labels": label_choices(catalogue.classes, likely),
         "classes": catalogue.classes,
+        "targets": sorted(catalogue.values, key=lambda name: name != item.target),
         "suggestion": _suggestion(item),
         "following": _picture_ids(state, place.after),
     }

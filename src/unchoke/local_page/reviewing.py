@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -16,7 +16,17 @@ from threading import Lock
 from unchoke.core.errors import UsageError
 from unchoke.core.workspace import Workspace
 from unchoke.local_page.page_sources import PageSources, ReviewItem
-from unchoke.photos.corrections import DROP, KEEP, LABEL, USE, Correction, Corrections, append_corrections, load_corrections
+from unchoke.photos.corrections import (
+    DROP,
+    KEEP,
+    LABEL,
+    USE,
+    VALUE,
+    Correction,
+    Corrections,
+    append_corrections,
+    load_corrections,
+)
 
 NUM_KEYS = 9
 
@@ -32,6 +42,37 @@ class QueuePlace:
     num_all: int
 
 
+@dataclass(frozen=True)
+class StandingDecision:
+    """What holds of a photo and a `what`, and the line that taking it back comes to: the decision before it, as it was."""
+
+    last: Correction
+    before: Correction
+
+
+def standing_decisions(lines: Sequence[Correction]) -> list[StandingDecision]:
+    """What holds, in the order it was decided. A line that repeats an earlier one, its time included, went back to that one."""
+    stacks: dict[tuple[str, str], list[tuple[int, Correction]]] = {}
+    for place, line in enumerate(lines):
+        stack = stacks.setdefault((line.photo, line.what), [])
+        again = [height for height, (_, one) in enumerate(stack) if _is_again(one, line)]
+        if not line.value:
+            stack.clear()
+        elif again:
+            del stack[again[-1] + 1 :]
+        else:
+            stack.append((place, line))
+    tops = sorted(((*stack[-1], stack) for stack in stacks.values() if stack), key=lambda top: top[0])
+    return [
+        StandingDecision(line, stack[-2][1] if len(stack) > 1 else Correction(line.photo, line.what, ""))
+        for _, line, stack in tops
+    ]
+
+
+def _is_again(one: Correction, line: Correction) -> bool:
+    return (one.value, one.who) == (line.value, line.who) and one.when in ("", line.when)
+
+
 class Review:
     """The queue of a workspace. Safe to call from several threads."""
 
@@ -40,6 +81,8 @@ class Review:
         self._sources = sources
         self._writing = Lock()
         self._known: tuple[tuple[int, int], Corrections] | None = None
+        self.num_written = 0
+        """Lines that were added here, not by others."""
 
     def corrections(self) -> Corrections:
         """What stands in the file; it is read again when it has changed."""
@@ -85,22 +128,25 @@ class Review:
                 )
             return list(item.suggested)
         decisions = {"drop": (USE, DROP), "keep": (USE, KEEP), "label": (LABEL, value)}
-        if act not in decisions or (act == "label" and not value):
+        if act.startswith(VALUE):
+            decisions[act] = (act, value)
+        if act not in decisions or not decisions[act][1]:
             raise UsageError(
-                f"{act!r} is no decision", why="there are label, drop, keep and accept", try_="press one of the keys"
+                f"{act!r} is no decision", why="there are label, value, drop, keep and accept", try_="press one of the keys"
             )
         return [Correction(sample_id, *decisions[act])]
 
     def undo(self) -> str:
-        """Take back the decision that was made last and stands; the sample it was about, "" where there is none."""
+        """Take back what this person decided last and stands; the sample it was about, "" where there is nothing."""
         with self._writing:
-            corrections = self.corrections()
-            standing = [line for line in corrections.lines if corrections.standing.get((line.photo, line.what)) is line]
-            if not standing:
+            lines, who = self.corrections().lines, _who()
+            unsigned = not any(line.who for line in lines)  # a file without that column
+            mine = [one for one in standing_decisions(lines) if unsigned or one.last.who == who]
+            if not mine:
                 return ""
-            last = standing[-1]
-            together = [line for line in standing if last.when and line.when == last.when and line.who == last.who] or [last]
-            self._write([Correction(line.photo, line.what, "") for line in together])
+            last = mine[-1].last
+            together = [one for one in mine if last.when and one.last.when == last.when] or mine[-1:]
+            self._write([one.before for one in together])
         return last.photo
 
     def finding_of(self, sample_id: str) -> str:
@@ -114,8 +160,9 @@ class Review:
     def _write(self, lines: Sequence[Correction]) -> None:
         """Lines of one decision have one time, to the microsecond: by it they are taken back together."""
         when, who = datetime.now(UTC).isoformat(timespec="microseconds"), _who()
-        append_corrections(self._file, [Correction(one.photo, one.what, one.value, who, when) for one in lines])
+        append_corrections(self._file, [one if one.when else replace(one, who=one.who or who, when=when) for one in lines])
         self._known = None
+        self.num_written += len(lines)
 
 
 def _who() -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,22 @@ from unchoke.core.errors import DataError
 from unchoke.core.findings import Finding, rank
 from unchoke.core.input_file import read_plain
 from unchoke.core.record import RunRecord
+from unchoke.local_page.page_sources import IMAGE, PREDICTION, SceneMask
 from unchoke.local_page.page_state import PageState, show, state_of
 from unchoke.local_page.stored_pages import serve_page
+from unchoke.local_page.thumbnails import encode
 from unchoke.reports import report_facts, sections
 from unchoke.reports.json import load_record
 from unchoke.reports.page import safe_thumbnail
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_html import render_trace_html
 
-LAYERS = ("prediction", "truth", "error")
+LAYERS = (PREDICTION, "truth", "error")
+MASK_PX = 1600
 _TRACES = (".pt.trace.json", ".pt.trace.json.gz")
 _MOST_RUNS = 20
+_MOST_LINTED = 500
+_MOST_MASKS = 200
 
 
 def _records(state: PageState) -> list[RunRecord]:
@@ -37,14 +44,19 @@ def _records(state: PageState) -> list[RunRecord]:
 
 
 def scenes_page(request: Request) -> Response:
-    """Pieces of scenes with their masks over them, of runs that draw some."""
+    """Whole scenes and pieces of some, with their masks over them, of runs that draw masks."""
     state = state_of(request)
     shown = []
     for record in _records(state):
         if record.gallery:
             pieces = [_piece(record, place) for place in range(len(record.gallery))]
-            shown.append({"run": record.run, "pieces": pieces, "legend": sections.legend(record)})
-    return show(request, "scenes.html.j2", title="Scenes", shown=shown, layers=LAYERS)
+            shown.append(
+                {"run": record.run, "pieces": pieces, "legend": [(row["name"], row["colour"]) for row in sections.legend(record)]}
+            )
+    whole = state.sources.masks()
+    return show(
+        request, "scenes.html.j2", title="Scenes", shown=shown, whole=whole[:_MOST_MASKS], num_whole=len(whole), layers=LAYERS
+    )
 
 
 def _piece(record: RunRecord, place: int) -> dict[str, Any]:
@@ -60,12 +72,28 @@ def scene_picture(request: Request) -> Response:
     file = state.workspace.run_folder(state.run(run).name) / "record.json"
     record = load_record(file) if file.is_file() else RunRecord()
     data = None
-    if place < len(record.gallery) and word in ("image", *LAYERS):
+    if place < len(record.gallery) and word in (IMAGE, *LAYERS):
         data = safe_thumbnail(getattr(record.gallery[place], word))
     if data is None:
         return PlainTextResponse("404: there is no such picture\n", 404)
     kind, _, coded = data.removeprefix("data:").partition(";base64,")
     return Response(base64.b64decode(coded), media_type=kind, headers={"Cache-Control": "private, max-age=60"})
+
+
+def mask_picture(request: Request) -> Response:
+    """A whole scene, or the mask over it, by id and as small as it is shown; kept as thumbnails are."""
+    state, layer = state_of(request), request.path_params["layer"]
+    found = next((one for one in state.sources.masks() if one.id == request.path_params["mask"]), None)
+    if found is None or layer not in found.layers:
+        return PlainTextResponse("404: there is no such picture\n", 404)
+    draw = partial(_paint, state, found, layer)
+    data = state.thumbnails.kept(found.layers[layer], [layer, found.legend, found.width, found.height, MASK_PX], draw)
+    kind = "image/jpeg" if layer == IMAGE else "image/png"
+    return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=60"})
+
+
+def _paint(state: PageState, mask: SceneMask, layer: str) -> bytes:
+    return encode(state.sources.paint(mask, layer), side_px=MASK_PX)
 
 
 @dataclass(frozen=True)
@@ -100,7 +128,22 @@ def speed_page(request: Request) -> Response:
     views = [one for one in profiles if one.kind == "page" or (one.kind == "trace" and one.name.split(".pt.")[0] not in pages)]
     runs = [(record.run, report_facts.chokes(record)) for record in _records(state) if record.chokes]
     scripts = [(one.name.removesuffix("/findings.json"), _found_in(one.file)) for one in profiles if one.kind == "script"]
-    return show(request, "speed.html.j2", title="Speed", runs=runs, views=views, scripts=scripts[::-1])
+    linted = _linted(state.workspace.lint_file)
+    return show(request, "speed.html.j2", title="Speed", runs=runs, views=views, scripts=scripts[::-1], linted=linted)
+
+
+def _linted(file: Path) -> dict[str, Any] | None:
+    """What `unchoke lint … --out` found last; None where nothing was kept."""
+    if not file.is_file():
+        return None
+    try:
+        kept = json.loads(read_plain(file))
+        found = [report_facts.describe_finding(Finding(**row)) for row in kept["findings"]]
+        unread = [f"{one['path']}: {one['message']}" for one in kept["problems"]]
+        told = {"command": shlex.join(["unchoke", "lint", *kept["words"]]), "when": report_facts.moment(kept["when"])}
+        return {**told, "items": found[:_MOST_LINTED], "num": len(found), "files": kept["files"], "unread": unread}
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{file} cannot be read", why=str(error), try_="type the lint command again") from error
 
 
 def _found_in(file: Path) -> list[dict[str, Any]]:

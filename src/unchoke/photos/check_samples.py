@@ -33,8 +33,9 @@ from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import find_unscored, keep_one_copy
 from unchoke.photos.corrections import CorrectedSamples, apply_corrections, find_corrections, one_side
-from unchoke.photos.earlier_sides import count_moved
+from unchoke.photos.earlier_sides import MOVED, count_moved
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
+from unchoke.photos.left_out import keep_left_out
 from unchoke.photos.manifest import recall_manifest
 from unchoke.photos.named_dataset import load_dataset
 from unchoke.photos.pixels.image import slow_decoding
@@ -65,6 +66,8 @@ class Inspection:
     findings: list[Finding]
     of_files: list[Finding] = field(default_factory=list)
     """Those of them that the files' facts led to."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Photos that corrections leave out: their ids and paths."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -206,7 +209,8 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         )
         facts = inspect(scan.samples, decode=decode)
         inspected_s = time.perf_counter() - began_s
-        previous = _tied_before(recall_manifest(session.workspace.manifest_file, session.warn), corrected)
+        recalled = recall_sides_before(session, scan)
+        previous = tied_before(recalled, corrected)
         samples, facts = (
             _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
         )
@@ -239,9 +243,9 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     _measure_ceiling(session, scan.samples, inspected_s, readers=threads, decode=decode)
     for choice in choices:
         session.chose(choice)
-    _tell_moved(session, previous, samples)
+    _tell_moved(session, recalled, samples, tied=bool(corrected.tied))
     return_unused_memory()
-    return Inspection(samples, facts, rank(findings), of_files)
+    return Inspection(samples, facts, rank(findings), of_files, scan.dropped)
 
 
 def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
@@ -252,11 +256,18 @@ def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
     if not corrections.standing:
         return scan, CorrectedSamples(scan.samples, {})
     corrected = apply_corrections(scan.samples, corrections, scan.dropped)
-    choices = [*scan.choices, corrected.choice(corrections)]
-    return Scan(corrected.samples, scan.findings + list(corrected.findings), choices, scan.dropped), corrected
+    session.chose(corrected.choice(corrections))
+    return Scan(corrected.samples, scan.findings + list(corrected.findings), scan.choices, scan.dropped), corrected
 
 
-def _tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> pd.DataFrame | None:
+def recall_sides_before(session: Session, scan: Scan) -> pd.DataFrame | None:
+    """The earlier manifest, with the sides of photos that were left out for a while and are back."""
+    workspace = session.workspace
+    recalled = recall_manifest(workspace.manifest_file, session.warn)
+    return keep_left_out(recalled, dropped=scan.dropped, folder=workspace.curation, warn=session.warn)
+
+
+def tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> pd.DataFrame | None:
     """The earlier manifest, with one side for each group that corrections made: no other sample has to change sides for it."""
     if previous is None or not corrected.tied:
         return previous
@@ -264,7 +275,8 @@ def _tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> 
     group_of = dict(zip(frame["sample_id"].tolist(), frame["group"].tolist(), strict=True))
     groups = [group_of[name] if name in corrected.tied else "" for name in previous["sample_id"].tolist()]
     columns = [name for name in ("split", "fold") if name in previous.columns]
-    return previous.assign(**{name: one_side(groups, [str(one) for one in previous[name].tolist()]) for name in columns})
+    sides = {name: one_side(groups, [str(one) for one in previous[name].tolist()]) for name in columns}
+    return previous.assign(**sides, **{MOVED: sides["split"] != previous["split"].to_numpy()})
 
 
 def _let_train(samples: Samples, corrected: CorrectedSamples) -> Samples:
@@ -275,12 +287,13 @@ def _let_train(samples: Samples, corrected: CorrectedSamples) -> Samples:
     return samples.with_columns(split=samples.frame["split"].mask(new, "train"))
 
 
-def _tell_moved(session: Session, previous: pd.DataFrame | None, samples: Samples) -> None:
+def _tell_moved(session: Session, previous: pd.DataFrame | None, samples: Samples, *, tied: bool) -> None:
     """Figures of runs that were judged on other photos are no longer comparable: that is said where it comes about."""
     moved, runs = count_moved(previous, samples), listing.names(session.workspace.experiments, prefix="exp_")
     if moved and runs:
         changed = f"{moved:,} of {format_count(len(samples), 'sample')} changed sides"
-        session.warn(f"the splits are drawn anew, {changed}: runs before this ({list_some(runs)}) were judged on other photos")
+        why = "photos that decisions put in one group are on one side" if tied else "the splits are drawn anew"
+        session.warn(f"{why}, {changed}: runs before this ({list_some(runs)}) were judged on other photos")
 
 
 def _drop_copies(
@@ -338,7 +351,7 @@ def settle(session: Session, prepared: Inspection, failed: Mapping[str, str]) ->
     new = [finding for finding in of_files if finding not in prepared.of_files]
     gone = [finding for finding in prepared.of_files if finding not in of_files]
     kept = [finding for finding in prepared.findings if finding not in gone]
-    return Inspection(prepared.samples, facts, rank(kept + new), of_files), new
+    return Inspection(prepared.samples, facts, rank(kept + new), of_files, prepared.dropped), new
 
 
 def data_source(settings: Settings) -> DataSource:

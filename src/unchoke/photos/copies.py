@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CONFLICT = "duplicate-label-conflict"
 ACROSS = "duplicate-across-splits"
 PLAIN = "duplicate-images"
+COPY_CODES = (CONFLICT, ACROSS, PLAIN)
 _ALIKE_SETS = 3
 """From so many copies between the same folders on, the folders are named instead of the files."""
 

@@ -7,14 +7,17 @@ ever added, and added whole: a kill leaves the file as it was or with all new li
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +42,7 @@ DROP, KEEP = "drop", "keep"
 IGNORED = "none"
 """The word for no file at all."""
 _LOCK_S = 10.0
+_SEPARATORS = (",", ";", "\t")
 
 
 @dataclass(frozen=True)
@@ -129,26 +133,59 @@ def find_corrections(workspace: Workspace, named: str | None) -> Corrections:
 
 def load_corrections(file: Path) -> Corrections:
     """Every line of the file; one that makes no sense is an error that names it."""
+    text = _decoded(file)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_separator(text))
     try:
-        rows = list(csv.reader(io.StringIO(read_plain(file).decode("utf-8-sig"), newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _not_corrections(file, str(error)) from error
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise _not_corrections(file, f"line {reader.line_num}: {error}") from error
     if not rows:
         return Corrections(file)
-    header = [cell.strip().lower() for cell in rows[0]]
+    header = [cell.strip().lower() for cell in rows[0][1]]
     if lacking := [name for name in COLUMNS[:3] if name not in header]:
         raise _not_corrections(file, f"its first line names no column {list_some([repr(name) for name in lacking])}")
     places = {name: header.index(name) for name in COLUMNS if name in header}
-    cells = [
-        (number, [row[place] if place < len(row) else "" for place in places.values()]) for number, row in enumerate(rows, 1)
-    ]
-    named = [(number, dict(zip(places, row, strict=True))) for number, row in cells[1:] if any(row)]
-    faults = [f"line {number}: {fault}" for number, one in named if (fault := _fault(one["photo"], one["what"], one["value"]))]
+    needed = max(places[name] for name in COLUMNS[:3])
+    lines, faults = [], []
+    for number, row in rows[1:]:
+        if not any(row):
+            continue
+        cells = _as_meant({name: row[place] if place < len(row) else "" for name, place in places.items()})
+        fault = "it ends before its value" if len(row) <= needed else _fault(cells["photo"], cells["what"], cells["value"])
+        if fault:
+            faults.append(f"line {number}: {fault}")
+        else:
+            lines.append(Correction(**cells))
     if faults:
-        raise DataError(
-            f"{file} has {format_count(len(faults), 'line')} that correct nothing: {list_some(faults)}", why=_RULE, try_=_EXAMPLE
-        )
-    return Corrections(file, tuple(Correction(**one) for _, one in named))
+        what = f"{file} has {format_count(len(faults), 'line')} that {'corrects' if len(faults) == 1 else 'correct'} nothing"
+        raise DataError(f"{what}: {list_some(faults)}", why=_RULE, try_=_EXAMPLE)
+    return Corrections(file, tuple(lines))
+
+
+def _decoded(file: Path) -> str:
+    data = read_plain(file)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _not_corrections(file, "it is UTF-16, and UTF-8 is expected: save it as “CSV UTF-8”")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        reason = f"line {number} holds the byte 0x{byte:02x}, which is not UTF-8: save it as “CSV UTF-8”"
+        raise _not_corrections(file, reason) from error
+
+
+def _separator(text: str) -> str:
+    """What stands between the names of the columns: spreadsheets write semicolons in countries whose numbers have commas."""
+    header = text.partition("\n")[0]
+    return max(_SEPARATORS, key=header.count)
+
+
+def _as_meant(cells: dict[str, str]) -> dict[str, str]:
+    """Fixed words in any letter case, as spreadsheets have them."""
+    what, value = cells["what"].strip(), cells["value"]
+    if what.lower() in (LABEL, USE, GROUP):
+        what = what.lower()
+    return cells | {"what": what, "value": value.strip().lower() if what == USE else value}
 
 
 def _not_corrections(file: Path, reason: str) -> DataError:
@@ -167,9 +204,9 @@ def append_corrections(file: Path, decisions: Iterable[Correction]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_S):
         before = read_plain(file) if file.exists() else b""
-        order = _columns_of(before)
+        order, separator = _columns_of(before)
         text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text, lineterminator="\n", delimiter=separator)
         if not before.strip():
             before = b""
             writer.writerow(order)
@@ -178,12 +215,13 @@ def append_corrections(file: Path, decisions: Iterable[Correction]) -> None:
         atomic.write_bytes(file, ended + atomic.valid_text(text.getvalue()).encode("utf-8"))
 
 
-def _columns_of(before: bytes) -> Sequence[str]:
-    """The columns in the order the file has them."""
+def _columns_of(before: bytes) -> tuple[Sequence[str], str]:
+    """The columns in the order the file has them, and what stands between them."""
     if not before.strip():
-        return COLUMNS
-    header = next(csv.reader(io.StringIO(before.decode("utf-8-sig").splitlines()[0])))
-    return [cell.strip().lower() for cell in header]
+        return COLUMNS, ","
+    line = before.decode("utf-8-sig").splitlines()[0]
+    header = next(csv.reader(io.StringIO(line), delimiter=_separator(line)))
+    return [cell.strip().lower() for cell in header], _separator(line)
 
 
 @dataclass(frozen=True)
@@ -204,7 +242,9 @@ class CorrectedSamples:
     def choice(self, corrections: Corrections) -> Choice:
         """What was used, for the record."""
         words = [f"{count:,} {_WORDS[name]}" for name, count in self.used.items() if count]
-        reason = f"decisions in {corrections.file}: {', '.join(words) or 'none of them is about these photos'}"
+        reason = f"decisions in {corrections.file}: {', '.join(words) or 'none of them can be used'}"
+        if self.num_used < len(corrections.standing):
+            reason += "; `unchoke check` says why not the others"
         total = format_count(len(corrections.standing), "decision")
         return Choice(CORRECTIONS, f"{self.num_used:,} of {total}", reason, {**self.used, "key": corrections.key[:16]})
 
@@ -212,11 +252,13 @@ class CorrectedSamples:
 _WORDS = {"labels": "labels", "values": "values", "dropped": "dropped", "kept": "kept", "grouped": "grouped", "added": "added"}
 
 
-def apply_corrections(samples: Samples, corrections: Corrections, dropped: Iterable[str] = ()) -> CorrectedSamples:
-    """The samples as people say they are. Those in `dropped` are no longer among them: the scan left them out."""
+def apply_corrections(
+    samples: Samples, corrections: Corrections, dropped: Mapping[str, str] = MappingProxyType({})
+) -> CorrectedSamples:
+    """The samples as people say they are. Those in `dropped` (id, path) are no longer among them: the scan left them out."""
     gone = set(dropped)
     ids = set(samples.frame["sample_id"].tolist())
-    added = _added(samples, corrections, known=ids | gone)
+    added = _added(samples, corrections, known=ids | gone, out=dropped.values())
     if len(added):
         samples = _with_added(samples, added)
         ids |= {entry.path for entry, _ in added}
@@ -233,18 +275,18 @@ def apply_corrections(samples: Samples, corrections: Corrections, dropped: Itera
         "grouped": num_grouped,
         "added": len(added),
     }
-    findings = _strangers(corrections, ids | gone) + _new_classes(samples, before)
+    findings = _strangers(corrections, ids | gone) + _unused(samples.task, corrections, ids, gone) + _new_classes(samples, before)
     return CorrectedSamples(samples, used, frozenset(entry.path for entry, _ in added), tied, tuple(findings))
 
 
-def _added(samples: Samples, corrections: Corrections, *, known: set[str]) -> list[tuple[FileEntry, str]]:
-    """Photos outside DATA that somebody gave a label: files that are there, under their paths."""
+def _added(samples: Samples, corrections: Corrections, *, known: set[str], out: Iterable[str]) -> list[tuple[FileEntry, str]]:
+    """Photos outside DATA that somebody gave a label: files that are there, under their paths. A photo `out` of use stays so."""
     if samples.task.kind != "classification":
         return []
     labels, dropped = corrections.values(LABEL), corrections.dropped
     paths = [photo for photo in labels if photo not in known and photo not in dropped and Path(photo).is_absolute()]
-    inside = set(samples.frame["path"].tolist()) if paths else set()
-    there = [path for path in paths if path not in inside and Path(path).is_file()]
+    inside = {*samples.frame["path"].tolist(), *out, *map(os.path.realpath, out)} if paths else set()
+    there = [path for path in paths if inside.isdisjoint((path, os.path.realpath(path))) and Path(path).is_file()]
     return [(FileEntry(path, path, *size_and_time(path)), labels[path]) for path in there]
 
 
@@ -341,6 +383,33 @@ def _strangers(corrections: Corrections, known: set[str]) -> list[Finding]:
     text += list_some([repr(photo) for photo in unknown])
     fix = "a photo is named as in manifest.csv, under sample_id; one outside the data by its whole path"
     return [Finding("corrections-unknown", text, path=str(corrections.file), evidence={"photos": unknown[:1000]}, fix=fix)]
+
+
+def _unused(task: TaskSpec, corrections: Corrections, ids: set[str], gone: set[str]) -> list[Finding]:
+    """Decisions about photos that are there, and yet change nothing: each with the reason."""
+    reasons = {line: reason for line in corrections.standing.values() if (reason := _why_unused(line, task, ids, gone))}
+    if not reasons:
+        return []
+    shown = [f"{line.photo!r}, {line.what} {line.value!r} ({reason})" for line, reason in reasons.items()]
+    text = f"{format_count(len(shown), 'decision')} in {corrections.file.name} cannot be used: {list_some(shown)}"
+    evidence = {"decisions": [[line.photo, line.what, line.value, reason] for line, reason in list(reasons.items())[:1000]]}
+    fix = "correct the line by another one, or take it back by one with an empty value"
+    return [Finding("corrections-unused", text, path=str(corrections.file), evidence=evidence, fix=fix)]
+
+
+def _why_unused(line: Correction, task: TaskSpec, ids: set[str], gone: set[str]) -> str:
+    """Why a decision changes nothing; "" for one that does, or is about a photo that is not there."""
+    if line.photo in gone:
+        return "" if line.what == USE else "the photo is dropped"
+    if line.photo not in ids:
+        return ""
+    if line.what == GROUP and line.value not in ids:
+        return "the other photo is dropped" if line.value in gone else "there is no such photo to be with"
+    if line.what == LABEL and task.kind != "classification":
+        return f"the photos have values, of {list_some(task.names)}, and no labels"
+    if line.what.startswith(VALUE) and line.what.removeprefix(VALUE) not in (task.names if task.kind == "regression" else ()):
+        return "the photos have labels and no values" if task.kind == "classification" else f"targets are {list_some(task.names)}"
+    return ""
 
 
 def _new_classes(samples: Samples, before: set[str]) -> list[Finding]:

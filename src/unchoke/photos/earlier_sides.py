@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MOVED = "moved"
+"""A column beside those of the manifest: whether a sample's side is not the one it had, because it joined a group."""
+
+
 @dataclass(frozen=True)
 class EarlierSides:
     """For each sample the side to keep, an index into `names`, or `NONE`.
@@ -30,6 +34,8 @@ class EarlierSides:
     names: tuple[str, ...] = ()
     num_torn: int = 0
     group_name: str = ""
+    num_moved: int = 0
+    """Of those that keep a side, how many were moved to it because decisions put them in a group."""
 
     @property
     def num_kept(self) -> int:
@@ -41,7 +47,10 @@ class EarlierSides:
         if self.num_torn:
             torn = f"{format_count(self.num_torn, 'group')} of {self.group_name!r}"
             return f"; the earlier manifest tore {torn} apart, so all are drawn anew"
-        return f"; {format_count(self.num_kept, 'sample')} kept the {what} of the earlier manifest" if self.num_kept else ""
+        if not self.num_kept:
+            return ""
+        kept = f"; {format_count(self.num_kept - self.num_moved, 'sample')} kept the {what} of the earlier manifest"
+        return kept + (f", {self.num_moved:,} changed it to be with their group" if self.num_moved else "")
 
 
 def recall_sides(previous: pd.DataFrame | None, samples: Samples, column: str, *, free: NDArray[np.bool_]) -> EarlierSides:
@@ -57,7 +66,8 @@ def recall_sides(previous: pd.DataFrame | None, samples: Samples, column: str, *
         sides[places < 0] = NONE
     if num_torn := _count_torn(previous, samples, places, sides, free=free):
         return EarlierSides(nowhere, num_torn=num_torn, group_name=samples.group_name or "group")
-    return EarlierSides(sides, tuple(names))
+    moved = previous[MOVED].to_numpy()[places[places >= 0]].sum() if MOVED in previous.columns else 0
+    return EarlierSides(sides, tuple(names), num_moved=int(moved))
 
 
 def _sides_in(frame: pd.DataFrame, column: str) -> tuple[Rows, list[str]]:

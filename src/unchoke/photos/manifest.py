@@ -18,7 +18,7 @@ from unchoke.core.errors import DataError
 from unchoke.core.input_file import open_plain
 from unchoke.core.seals import SEALS, is_sealed, open_sealed, write_sealed_pieces
 from unchoke.core.text_column import TextColumn
-from unchoke.photos.samples.sample_set import Samples
+from unchoke.photos.samples.sample_set import Samples, is_input
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +76,11 @@ def _quote(cell: str) -> str:
     """A cell as CSV; quoted when it must be, or when a reader might strip or skip it otherwise."""
     plain = cell.isprintable() and cell == cell.strip() and not any(mark in cell for mark in ',"')
     return cell if plain else '"' + cell.replace('"', '""') + '"'
+
+
+def target_columns(columns: Iterable[str]) -> list[str]:
+    """Those of a manifest's columns that hold values to be learnt; none where samples have classes."""
+    return [name for name in columns if name not in (*TEXT_COLUMNS, "fold") and not is_input(name)]
 
 
 def recall_manifest(file: Path, warn: Callable[[str], object]) -> pd.DataFrame | None:

@@ -55,6 +55,7 @@ def render_curation_page(result: Mapping[str, Any], thumbnails: Thumbnails, kind
             about=about + format_seconds(result["seconds"]),
             data=result["data"],
             num_wrong=result["num_wrong"],
+            notes=result.get("notes", ()),
             sections=sections,
         )
     )

@@ -123,7 +123,7 @@ def chokes(record: RunRecord) -> list[Model] | None:
 
 
 def describe_finding(finding: Finding) -> Model:
-    kept = {key: getattr(finding, key) for key in ("code", "message", "fix", "command", "expected_gain")}
+    kept = {key: getattr(finding, key) for key in ("code", "message", "fix", "command", "expected_gain", "kind")}
     kept["severity"] = finding.severity if finding.severity in ("error", "warning") else "note"
     return {**kept, "place": finding_place(finding), "evidence": format_value(finding.evidence)}
 

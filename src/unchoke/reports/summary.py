@@ -190,7 +190,8 @@ def corrections_sentence(record: RunRecord) -> str:
     held = record.corrections
     if held is None:
         return ""
-    words = ", ".join(f"{count:,.0f} {visible(name)}" for name, count in held.used.items() if count)
+    named = {name.removesuffix("s") if count == 1 else name: count for name, count in held.used.items() if count}
+    words = ", ".join(f"{count:,.0f} {visible(name)}" for name, count in named.items())
     said = f"Corrections used: {words or 'none'}"
     if held.before is None or held.after is None:
         return f"{said}. No earlier run was trained the same way without them, so what they brought is not known."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from unchoke.commands.curate import curate
 from unchoke.commands.fit import fit
 from unchoke.commands.predict import predict
 from unchoke.core.errors import DataError, UsageError
-from unchoke.core.events import Chosen, Event, StageStarted, ignore
+from unchoke.core.events import Chosen, Event, Note, StageStarted, ignore
 from unchoke.photos.check_samples import check
 from unchoke.photos.corrections import DROP, GROUP, KEEP, LABEL, USE, Correction, append_corrections
+from unchoke.runs.session import open_session
+from unchoke.tuning.tune_data import take_sample
 
 
 @pytest.fixture
@@ -91,6 +94,65 @@ def test_fit_after_corrections_shows_before_and_after_on_the_same_photos(workspa
     assert fit(out=workspace, corrections="none", on_event=ignore).run == "exp_1", "without them it is the run of before"
 
 
+def sides_of(workspace: Path) -> dict[str, str]:
+    return {row["sample_id"]: row["split"] for row in csv.DictReader((workspace / "manifest.csv").open())}
+
+
+def test_drops_that_are_taken_back_give_the_earlier_run(workspace: Path) -> None:
+    before = sides_of(workspace)
+    dropped = [next(photo for photo, side in sorted(before.items()) if side == wanted) for wanted in ("train", "test")]
+    file = workspace / "corrections.csv"
+    append_corrections(file, [Correction(photo, USE, DROP) for photo in dropped])
+    assert fit(out=workspace, on_event=ignore).run == "exp_2"
+    assert not set(dropped) & set(sides_of(workspace))
+    told: list[Event] = []
+    with open_session({}, out=workspace, on_event=told.append) as session:
+        take_sample(session, num=4)
+    assert [event.choice.value for event in told if isinstance(event, Chosen) and event.choice.name == "corrections"] == [
+        "2 of 2 decisions"
+    ], "tune says it, too"
+    append_corrections(file, [Correction(photo, USE, "") for photo in dropped])
+    assert fit(out=workspace, on_event=ignore).run == "exp_1"
+    assert sides_of(workspace) == before
+
+
+def test_groups_that_move_photos_are_told_with_the_test_set_that_is_left(workspace: Path) -> None:
+    before = sides_of(workspace)
+    train, tests = ([photo for photo, side in sorted(before.items()) if side == wanted] for wanted in ("train", "test"))
+    pairs = zip(tests[:2], train, strict=False)
+    append_corrections(workspace / "corrections.csv", [Correction(photo, GROUP, other) for photo, other in pairs])
+    told: list[Event] = []
+    result = check(out=workspace, on_event=told.append)
+    split = next(choice for choice in result.choices if choice.name == "split")
+    assert f"{len(before) - 2} samples kept the split of the earlier manifest, 2 changed it" in split.reason
+    assert split.evidence["test"] == len(tests) - 2
+    assert any(f"2 of {len(before)} samples changed sides" in event.text for event in told if isinstance(event, Note))
+
+
+def test_what_check_says_and_what_was_not_judged_is_told(
+    own_photos: Path, tiny_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, program = tmp_path / "asked", tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\necho $@ >> {asked}\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    first, *others = sorted(own_photos.iterdir())
+    for folder in others:
+        for file in list(folder.iterdir()):
+            file.rename(os.fsdecode(os.fsencode(folder) + b"/caf\xe9 " + os.fsencode(file.name)))
+    drawn = min(first.iterdir())
+    drawn.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n")
+    options = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1}
+    result = curate(own_photos, out=tmp_path / "out", on_event=ignore, **options)
+    assert [one.photos for one in result.findings if one.kind == "unreadable"] == [(f"{first.name}/{drawn.name}",)]
+    assert not asked.exists(), "no photo is handed to another program"
+    text, page = result.to_text(), result.page.read_text()
+    for told in ("error undecodable-name", "error one-class", "labels were not judged: there is one class alone"):
+        assert told in text
+        assert told in page
+        assert any(told in note for note in result.to_dict()["notes"])
+
+
 def test_bad_files_that_block_fit_are_found_and_dropping_them_lets_it_go_on(
     own_photos: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
@@ -125,6 +187,10 @@ def test_photos_to_label_next_become_training_photos(workspace: Path, tmp_path: 
     assert record["data"]["num_samples"] == 43
     manifest = {row["sample_id"]: row for row in csv.DictReader((workspace / "manifest.csv").open())}
     assert manifest[head[0].photos[0]]["split"] == "train"
+    dropped = min(photos.rglob("*.jpg")).relative_to(photos).as_posix()
+    append_corrections(workspace / "corrections.csv", [Correction(dropped, USE, DROP)])
+    with pytest.raises(DataError, match="labelled or dropped already"):
+        curate(unlabelled=photos, out=workspace, on_event=ignore)
     assert not {one.photos for one in curate(unlabelled=new, num=9, out=workspace, on_event=ignore).findings} & {head[0].photos}
 
 
@@ -133,6 +199,26 @@ def test_wrong_usage_is_said_before_anything_is_read(workspace: Path) -> None:
         curate(out=workspace, num=0, on_event=ignore)
     with pytest.raises(UsageError):
         curate(out=workspace, corrections="nowhere.csv", on_event=ignore)
+    with pytest.raises(UsageError, match="there are no images in"):
+        curate(out=workspace, unlabelled=workspace / "experiments" / "exp_1", on_event=ignore)
+
+
+def test_data_of_which_corrections_leave_nothing_says_so(workspace: Path, photos: Path) -> None:
+    names = sorted(file.relative_to(photos).as_posix() for file in photos.rglob("*.jpg"))
+    first = names[0].partition("/")[0]
+    file = workspace / "corrections.csv"
+    append_corrections(file, [Correction(name, USE, DROP) for name in names if name.startswith(f"{first}/")])
+    (empty,) = [one for one in check(out=workspace, on_event=ignore).findings if one.code == "empty-class"]
+    assert f"{first!r} (corrections drop all of its images)" in empty.message
+    append_corrections(file, [Correction(name, USE, DROP) for name in names])
+    with pytest.raises(DataError, match=f"corrections drop all {len(names)} photos"):
+        check(out=workspace, on_event=ignore)
+
+
+def test_data_that_is_not_there_is_not_looked_for_in_the_workspace(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        curate(tmp_path / "nonexist", out=tmp_path / "w_nonexist", on_event=ignore)
+    assert "w_nonexist" not in error.value.try_
 
 
 def test_predict_judges_its_threshold_by_the_corrected_truth(workspace: Path, photos: Path) -> None:

@@ -137,6 +137,31 @@ def test_classes_that_nobody_can_tell_apart_are_named() -> None:
     assert [one.about for one in found] == [("ant", "bee")]
 
 
+def test_a_gross_value_hides_no_other_and_blames_nobody() -> None:
+    plain = material()
+    values = (plain.targets * 10 + np.random.default_rng(2).normal(size=NUM)).astype(np.float32)[:, None]
+    values[7], values[40] = 99_999, values[40] + 15
+    found = diagnose_data(replace(plain, kind="regression", names=("weight",), targets=values)).findings
+    assert [one.photos[0] for one in of_kind(found, "value")][:2] == [plain.ids[7], plain.ids[40]]
+    assert all(one.evidence["likely"] < 40 for one in of_kind(found, "value"))
+
+
+def test_what_could_not_be_judged_is_said() -> None:
+    plain = material()
+    few = replace(
+        plain,
+        names=("ant",),
+        targets=np.zeros(NUM, np.int64),
+        ids=[f"ant/{row}.jpg" for row in range(NUM)],
+    )
+    assert diagnose_data(few).unjudged == "labels were not judged: there is one class alone"
+    lone = plain.targets.copy()
+    lone[5] = 3
+    told = diagnose_data(replace(plain, names=(*NAMES, "dog"), targets=lone))
+    assert told.unjudged == "labels of 1 class with one photo each were not judged"
+    assert plain.ids[5] not in {one.photos[0] for one in of_kind(told.findings, "label")}
+
+
 def test_a_value_unlike_its_neighbours_is_found() -> None:
     plain = material()
     values = (plain.targets * 10 + np.random.default_rng(2).normal(size=NUM)).astype(np.float32)[:, None]

@@ -11,7 +11,15 @@ from pages import BASE, OWN, PORT, guest, make_guard, stranger
 from unchoke.local_page.guard import ENTRANCE, POLICY, is_loopback
 from unchoke.local_page.page_app import ROUTES
 
-EXAMPLES = {"run": "exp_1", "photo": "0" * 16, "profile": "0" * 16, "place": "0", "layer": "image", "name": "page.js"}
+EXAMPLES = {
+    "run": "exp_1",
+    "photo": "0" * 16,
+    "profile": "0" * 16,
+    "mask": "0" * 16,
+    "place": "0",
+    "layer": "image",
+    "name": "page.js",
+}
 
 
 def address(route: Route) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from pages import guest
+from unchoke.commands.curate import curate
 from unchoke.core.events import Event, Note, Progress, StageDone, StageStarted, ignore
 from unchoke.core.workspace import Workspace
 from unchoke.local_page.live_progress import LiveWatch, thin
@@ -133,3 +135,11 @@ def test_fit_tells_of_itself(workspace: Path) -> None:
     lines = (workspace / "logs" / FILE).read_text()
     assert '"stage": "extract"' in lines
     assert '"stage": "train"' in lines
+
+
+def test_curate_tells_of_itself_too(workspace: Path) -> None:
+    shutil.rmtree(workspace / "curation", ignore_errors=True)
+    curate(out=workspace, on_event=ignore)
+    lines = (workspace / "logs" / FILE).read_text()
+    assert '"stage": "measure"' in lines
+    assert '"stage": "train"' not in lines

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import records
+import unchoke
 from pages import OWN, guest, make_guard, save_findings, stranger
 from unchoke.core import atomic
 from unchoke.core.errors import DataError
@@ -21,6 +22,14 @@ from unchoke.local_page.stored_pages import serve_page
 from unchoke.photos.corrections import Correction
 from unchoke.reports.html import render_report
 
+LOADER = """
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos"), batch_size=32)
+for epoch in range(90):
+    for x, y in loader:
+        model(x).sum().backward()
+"""
 HOSTILE = "<script>document.title='owned'</script>"
 
 
@@ -210,6 +219,31 @@ def test_profiles_and_what_was_found_in_scripts_are_shown(workspace: Path) -> No
     assert "<script>alert" not in refused.text
 
 
+def test_what_lint_found_is_shown_with_file_line_and_kind(tmp_path: Path) -> None:
+    root, script = tmp_path / "out", tmp_path / "<b>train.py"
+    script.write_text(
+        "import torch\nfor path in paths:\n    model.load_state_dict(torch.load(path, weights_only=False))\n" + LOADER
+    )
+    found = unchoke.lint([script], nits=True, out=root).findings
+    assert found
+    page = unescape(guest(root).get("/speed").text)
+    for one in found:
+        assert f"{script}:{one.line}" in page
+        assert one.message in page
+        assert f">{one.kind}</span>" in page
+    assert "<b>train" not in guest(root).get("/speed").text
+    assert "unchoke profile -- python" not in page
+    unchoke.lint([script], select=["unsafe-load"], ignore=["unsafe-load"], out=root)
+    assert "Nothing that holds training back" in guest(root).get("/speed").text
+
+
+def test_findings_of_lint_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    atomic.write_text(tmp_path / "logs" / "lint.json", '{"findings": [{"nonsense": 1}]}')
+    answer = guest(tmp_path).get("/speed")
+    assert answer.status_code == 400
+    assert "lint command again" in answer.text
+
+
 @pytest.mark.parametrize(
     "policy", ["", "script-src 'unsafe-inline'", "default-src *", "script-src 'self'", "default-src 'none'; script-src http:"]
 )
@@ -218,11 +252,19 @@ def test_a_page_without_a_policy_of_ours_is_not_served(policy: str) -> None:
         serve_page(f'<meta http-equiv="Content-Security-Policy" content="{policy}"><p>', of="it")
 
 
+def test_a_small_file_with_very_many_pixels_is_refused_before_it_is_decoded(workspace: Path) -> None:
+    buffer = io.BytesIO()
+    Image.new("1", (9000, 9000)).save(buffer, "PNG")
+    answer = guest(workspace).post("/ask", content=buffer.getvalue(), headers=OWN)
+    assert answer.status_code == 422
+    assert "the limit is 64,000,000" in answer.text
+
+
 def test_a_problem_of_the_workspace_is_told_in_words_on_the_page(workspace: Path) -> None:
     (workspace / "corrections.csv").write_text("photo,what,value\nx,nonsense,y\n")
     answer = guest(workspace).get("/review")
     assert answer.status_code == 400
-    assert "correct nothing" in answer.text
+    assert "corrects nothing" in answer.text
 
 
 def test_the_guard_is_what_serves(workspace: Path) -> None:

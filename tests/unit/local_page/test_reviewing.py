@@ -144,3 +144,94 @@ def test_findings_that_cannot_be_read_are_told_of(reviewed: Path) -> None:
     answer = guest(reviewed).get("/review")
     assert answer.status_code == 400
     assert "unchoke curate" in answer.text
+
+
+def test_what_somebody_else_wrote_is_not_taken_back(reviewed: Path) -> None:
+    file = reviewed / "corrections.csv"
+    file.write_text(f"photo,what,value,who,when\n{C},use,keep,somebody else,\n")
+    client = guest(reviewed)
+    page = client.get("/review").text
+    for act in ("drop", "undo", "undo", "undo"):
+        press(client, page, act, A)
+    assert standing(reviewed) == {(C, "use"): "keep"}
+
+
+def test_a_file_that_cannot_be_opened_is_said_in_words(reviewed: Path) -> None:
+    (reviewed / "corrections.csv").mkdir()
+    client = guest(reviewed)
+    for answer in (client.get("/review"), client.post("/decide", json={"act": "drop", "photo": photo_id(A)}, headers=OWN)):
+        assert answer.status_code == 400
+        assert "cannot be opened" in answer.text
+
+
+@pytest.fixture
+def weighed(tmp_path: Path) -> Path:
+    """A workspace of photos with two values, one of which is doubted."""
+    rows = [f"p{n}.jpg,/data/p{n}.jpg,{n},{n / 4},{n},,{'test' if n % 4 == 0 else 'train'}" for n in range(8)]
+    (tmp_path / "manifest.csv").write_text("\n".join(["sample_id,path,mass,height,input/age,group,split", *rows]) + "\n")
+    finding = DataFinding("value", "p3.jpg has mass 3; others say 9", ("p3.jpg",), 0.9, {"target": "mass", "value": 3.0})
+    save_findings(tmp_path, [finding])
+    return tmp_path
+
+
+def test_a_value_is_typed_and_becomes_the_target_of_the_photo(weighed: Path) -> None:
+    client = guest(weighed)
+    page = client.get("/review").text
+    assert "height 0.75" in page
+    assert page.index('<option value="mass">') < page.index('<option value="height">'), "the one that is doubted comes first"
+    assert "input/age" not in page
+    empty = press(client, page, "value:mass", "p3.jpg", " 9.5 ")
+    assert "All decided" in empty
+    assert standing(weighed) == {("p3.jpg", "value:mass"): "9.5"}
+    rows = client.get("/photos/rows?start=3&count=1").json()
+    assert (rows[0]["label"], rows[0]["decided"]) == ("mass 3, height 0.75", "mass 9.5")
+    press(client, page, "undo", "p3.jpg")
+    assert standing(weighed) == {}
+
+
+@pytest.mark.parametrize(
+    ("act", "value", "words"),
+    [
+        ("value:mass", "nine", "is not a number"),
+        ("value:mass", "9,5", "is not a number"),
+        ("value:mass", "inf", "not a finite number"),
+        ("value:mass", "", "is no decision"),
+        ("value:age", "9", "mass, height"),
+        ("value:", "9", "have no value"),
+    ],
+)
+def test_what_is_no_value_is_refused(weighed: Path, act: str, value: str, words: str) -> None:
+    told = {"act": act, "value": value, "finding": "", "photo": photo_id("p3.jpg")}
+    answer = guest(weighed).post("/decide", json=told, headers=OWN)
+    assert answer.status_code == 400
+    assert words in answer.text
+    assert standing(weighed) == {}
+
+
+def test_undo_goes_back_to_the_decision_before_also_to_one_of_somebody_else(reviewed: Path) -> None:
+    (reviewed / "corrections.csv").write_text(f"photo,what,value,who,when\n{A},label,leaf,somebody else,\n")
+    client = guest(reviewed)
+    page = client.get("/review").text
+    for label in ("plum", "kudu", "plum"):
+        press(client, page, "label", A, label)
+    found = []
+    for _ in range(5):
+        found.append(standing(reviewed)[A, "label"])
+        press(guest(reviewed), page, "undo", A)
+    assert found == ["plum", "kudu", "plum", "leaf", "leaf"]
+
+
+def test_in_a_file_that_nobody_signs_undo_works_too(reviewed: Path) -> None:
+    (reviewed / "corrections.csv").write_text("photo,what,value\n")
+    client = guest(reviewed)
+    page = client.get("/review").text
+    press(client, page, "drop", A)
+    press(client, page, "undo", A)
+    assert standing(reviewed) == {}
+
+
+def test_findings_without_photos_are_there_to_be_read(tmp_path: Path) -> None:
+    save_findings(tmp_path, [DataFinding("scene", "scene 's3' is contradicted", (), 0.9, about=("s3",))])
+    page = guest(tmp_path).get("/review").text
+    assert "Nothing to decide" in page
+    assert "scene &#39;s3&#39; is contradicted" in page

@@ -82,6 +82,49 @@ def test_a_file_without_the_columns_is_refused_with_an_example(tmp_path: Path) -
     assert "photo,what,value" in error.value.try_
 
 
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"photo,what,value\na.jpg,use\n", "line 2: it ends before its value"),
+        ("photo,what,value\nä.jpg,label,b\n".encode("latin-1"), "line 2 holds the byte 0xe4, which is not UTF-8"),
+        ("photo,what,value\n".encode("utf-16"), "it is UTF-16"),
+        (b'photo,what,value\na.jpg,label,b\n"b.jpg,label', "line 3: "),
+        ("photo,what,value\na.jpg,label,ä".encode()[:-1], "line 2 holds the byte 0xc3"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, data: bytes, says: str) -> None:
+    file = tmp_path / "corrections.csv"
+    file.write_bytes(data)
+    with pytest.raises(DataError) as error:
+        load_corrections(file)
+    assert says in f"{error.value.what} {error.value.why}"
+
+
+def test_one_line_that_corrects_nothing_is_said_in_the_singular(tmp_path: Path) -> None:
+    file = tmp_path / "corrections.csv"
+    file.write_text("photo,what,value\na.jpg,use,perhaps\n")
+    with pytest.raises(DataError, match="1 line that corrects nothing"):
+        load_corrections(file)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_what_a_spreadsheet_saves_is_read_and_added_to_in_its_manner(tmp_path: Path, mark: str) -> None:
+    file = tmp_path / "corrections.csv"
+    rows = [["photo", "what", "value"], ["a/1, b.jpg", "Use", "DROP"], ["b.jpg", "Label", "B"]]
+    file.write_text("\ufeff" + "".join(f"{mark.join(row)}\r\n" for row in rows), encoding="utf-8", newline="")
+    append_corrections(file, [Correction("c.jpg", USE, KEEP)])
+    assert file.read_text("utf-8").splitlines()[-1] == mark.join(["c.jpg", "use", "keep"])
+    found = load_corrections(file)
+    assert found.dropped == {"a/1, b.jpg"}
+    assert found.values(LABEL) == {"b.jpg": "B"}
+    assert found.values(USE)["c.jpg"] == KEEP
+
+
+def test_names_that_look_like_formulas_stay_as_they_are(tmp_path: Path) -> None:
+    file = written(tmp_path / "corrections.csv", Correction("=HYPERLINK(1)/1.jpg", LABEL, "@x"))
+    assert load_corrections(file).values(LABEL) == {"=HYPERLINK(1)/1.jpg": "@x"}
+
+
 def test_no_nonsense_can_be_appended() -> None:
     with pytest.raises(UsageError):
         Correction("a.jpg", USE, "maybe")
@@ -101,6 +144,37 @@ def test_labels_and_groups_change_and_strangers_are_told(tmp_path: Path) -> None
     assert frame.loc["b/1.jpg", "group"] == ""
     assert (found.used["labels"], found.used["grouped"]) == (1, 1)
     assert [finding.code for finding in found.findings] == ["corrections-unknown"]
+
+
+def test_decisions_that_change_nothing_are_named_with_the_reason(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "corrections.csv",
+        Correction("a/1.jpg", GROUP, "nope.jpg"),
+        Correction("a/2.jpg", "value:x", "3"),
+        Correction("b/1.jpg", GROUP, "c/1.jpg"),
+        Correction("c/1.jpg", USE, DROP),
+        Correction("c/1.jpg", LABEL, "a"),
+        Correction("b/2.jpg", LABEL, "a"),
+    )
+    found = apply_corrections(some_samples(), load_corrections(file), {"c/1.jpg": "/data/c/1.jpg"})
+    assert found.num_used == 2
+    assert "`unchoke check` says why not the others" in found.choice(load_corrections(file)).reason
+    (finding,) = found.findings
+    assert finding.code == "corrections-unused"
+    assert {(photo, what): why for photo, what, _, why in finding.evidence["decisions"]} == {
+        ("a/1.jpg", "group"): "there is no such photo to be with",
+        ("a/2.jpg", "value:x"): "the photos have labels and no values",
+        ("b/1.jpg", "group"): "the other photo is dropped",
+        ("c/1.jpg", "label"): "the photo is dropped",
+    }
+    assert "'nope.jpg' (there is no such photo to be with)" in finding.message
+
+
+def test_a_dropped_photo_does_not_come_back_under_its_path(tmp_path: Path) -> None:
+    photo = tmp_path / "1.jpg"
+    photo.write_bytes(b"x")
+    file = written(tmp_path / "corrections.csv", Correction("c/1.jpg", USE, DROP), Correction(str(photo), LABEL, "a"))
+    assert not apply_corrections(some_samples(), load_corrections(file), {"c/1.jpg": str(photo)}).added
 
 
 def test_whole_groups_become_one(tmp_path: Path) -> None:

@@ -232,29 +232,31 @@ let writing = Promise.resolve();
 function decideByKeys() {
   if (!find("[data-decide]")) return;
   addEventListener("keydown", (event) => {
-    if (isTyping(event)) return;
+    if (event.key === "Escape") event.target.blur();
+    if (isTyping(event) || event.repeat) return;  // a key that is held down is one decision
     const box = find("[data-decide]");
-    if (event.key === "ArrowRight" && box.dataset.after) return show(box.dataset.after);
-    if (event.key === "ArrowLeft" && box.dataset.before) return show(box.dataset.before);
-    const button = /^[1-9]$/.test(event.key) ? find(`[data-key="${event.key}"]`, box) : null;
-    const act = button ? "label" : KEYS[event.key];
+    if (event.key === "v" && find("[data-value-of]", box)) { event.preventDefault(); return find("[name=value]", box).focus(); }
+    if (event.key === "ArrowRight") return move("after");
+    if (event.key === "ArrowLeft") return move("before");
+    const act = /^[1-9]$/.test(event.key) ? "label" : KEYS[event.key];
     if (!act || (act !== "undo" && !find(`[data-act="${act}"]`, box))) return undefined;
     event.preventDefault();
-    return decide(act, button?.dataset.value ?? "");
+    return decide(act, (shown) => (act === "label" ? find(`[data-key="${event.key}"]`, shown)?.dataset.value : ""));
   });
   addEventListener("click", (event) => {
     const target = event.target.closest("[data-act], [data-move], [data-pick]");
     if (!target) return;
-    if (target.dataset.move) show(target.dataset.move);
+    if (target.dataset.move) move(target.dataset.move);
     else if (target.dataset.pick) pick(target.dataset.pick);
-    else if (target.dataset.act) decide(target.dataset.act, target.dataset.value ?? "");
+    else if (target.dataset.act) decide(target.dataset.act, () => target.dataset.value ?? "");
   });
   addEventListener("focusin", (event) => { if (event.target.dataset?.pick) pick(event.target.dataset.pick); });
   addEventListener("submit", (event) => {
-    if (event.target.dataset.other === undefined) return;
+    const { other, valueOf } = event.target.dataset, typed = Object.fromEntries(new FormData(event.target));
+    if (other === undefined && valueOf === undefined) return;
     event.preventDefault();
-    const value = new FormData(event.target).get("label").trim();
-    if (value) decide("label", value);
+    const value = (typed.label ?? typed.value).trim();
+    if (value) decide(other === undefined ? `value:${typed.target}` : "label", () => value);
   });
 }
 
@@ -264,21 +266,31 @@ function pick(photo) {
 }
 
 // One after the other: what is pressed while an answer is under way is about what that answer shows.
-function decide(act, value) {
-  writing = writing.then(async () => {
-    const { finding = "", photo } = find("[data-decide]").dataset;
+function inTurn(work) {
+  writing = writing.then(() => work(find("[data-decide]")))
+    .catch(() => tell("The server does not answer. Start `unchoke ui` again; every decision shown so far is kept."));
+  return writing;
+}
+
+function decide(act, valueIn) {
+  return inTurn(async (box) => {
+    const { finding = "", photo } = box.dataset, value = valueIn(box);
+    if (value === undefined) return;  // a number that stands for no label here
     const answer = await fetch(act === "undo" ? "/undo" : "/decide", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ act, value, finding, photo }),
     });
     await showAnswer(answer);
-  }).catch(() => tell("The server does not answer. Start `unchoke ui` again; every decision shown so far is kept."));
-  return writing;
+  });
 }
 
-async function show(finding) {
-  const answer = await fetch(`/review?at=${encodeURIComponent(finding)}`);
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  replaceFinding(find("#review", page).innerHTML);
+function move(way) {
+  return inTurn(async (box) => {
+    if (!box.dataset[way]) return;
+    const answer = await fetch(`/review?at=${encodeURIComponent(box.dataset[way])}`), markup = await answer.text();
+    const page = new DOMParser().parseFromString(markup, "text/html");
+    if (answer.ok) replaceFinding(find("#review", page).innerHTML);
+    else tell(page.body.innerText);
+  });
 }
 
 async function showAnswer(answer) {
@@ -338,8 +350,8 @@ function showMasks() {
   const apply = () => {
     const { layer, opacity } = Object.fromEntries(new FormData(form));
     find("output", form).textContent = `${opacity} %`;
-    for (const picture of document.querySelectorAll(".over[data-layer]")) {
-      picture.hidden = picture.dataset.layer !== layer;
+    for (const picture of document.querySelectorAll(".over")) {
+      if (picture.dataset.layer) picture.hidden = picture.dataset.layer !== layer;
       picture.style.opacity = opacity / 100;
     }
   };

@@ -14,7 +14,9 @@ import os
 import warnings
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +45,11 @@ the limit above, whatever its file weighs."""
 _OF_THE_FILE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
 _ORIENTATION_TAG = 0x0112
 _EXIF_SEARCH_BYTES = 65_536
-
-
+PICTURE_FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
+"""What is decoded, by content, as Pillow calls it."""
+_PLUGINS = ("PIL.WebPImagePlugin", "PIL.TiffImagePlugin", "PIL.Jpeg2KImagePlugin", "PIL.AvifImagePlugin")
+_POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")
+_MARK_BYTES = 16
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 
 
@@ -148,18 +153,32 @@ def orientation(data: bytes) -> int:
         return int(image.getexif().get(_ORIENTATION_TAG, 1))
 
 
-def open_pillow(data: bytes) -> Image:
-    """Open with Pillow, header only, its complaints translated; sizes past `MAX_PIXELS` refused."""
+@cache
+def picture_formats() -> tuple[str, ...]:
+    """Pictures, and nothing else that Pillow would open: it hands PostScript to another program, whatever the file is called."""
+    from PIL import Image
+
+    Image.preinit()
+    for plugin in _PLUGINS:
+        if find_spec(plugin) is not None:  # the last of them is newer than the oldest Pillow that will do
+            import_module(plugin)
+    return tuple(name for name in PICTURE_FORMATS if name in Image.OPEN)
+
+
+def open_pillow(source: bytes | BinaryIO) -> Image:
+    """Open with Pillow, header only, its complaints translated; sizes past `MAX_PIXELS` refused. The one place that does so."""
     from PIL import Image, UnidentifiedImageError
 
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large pictures at its own threshold; ours is below
-            image = Image.open(io.BytesIO(data))
+            image = Image.open(file, formats=picture_formats())
     except Image.DecompressionBombError as error:
         raise DecodeError("bomb-sized", str(error)) from error
     except UnidentifiedImageError as error:
-        raise DecodeError("unreadable", _unknown_format(data)) from error
+        file.seek(0)
+        raise DecodeError("unreadable", _unknown_format(file.read(_MARK_BYTES))) from error
     except (OSError, SyntaxError, ValueError) as error:
         raise DecodeError("unreadable", str(error)) from error
     refuse_bombs(image.width, image.height)
@@ -169,13 +188,15 @@ def open_pillow(data: bytes) -> Image:
 def _unknown_format(data: bytes) -> str:
     if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS:
         return "a HEIC picture, which cannot be decoded here: convert it to JPEG"
+    if data.startswith(_POSTSCRIPT):
+        return "PostScript, which is a program and no picture, and is not run: convert it to PNG"
     return "not an image in a known format"
 
 
-def refuse_bombs(width: int, height: int) -> None:
+def refuse_bombs(width: int, height: int, *, most: int = MAX_PIXELS) -> None:
     """Raise for a picture whose pixels would not reasonably fit in memory."""
-    if width * height > MAX_PIXELS:
-        raise DecodeError("bomb-sized", f"{width}×{height} pixels, the limit is {MAX_PIXELS:,}")
+    if width * height > most:
+        raise DecodeError("bomb-sized", f"{width}×{height} pixels, the limit is {most:,}")
     if max(width, height) > MAX_RATIO * min(width, height):
         raise DecodeError(
             "bomb-sized", f"{width}×{height} pixels, which no network's input can be made of; at most 1:{MAX_RATIO}"
@@ -277,11 +298,11 @@ def _decode_pillow(data: bytes, cover_px: int | None) -> Pixels:
             factor = shrink_factor(min(image.size), cover_px)
             image.draft(None, (image.width // factor, image.height // factor))
         try:
-            upright = ImageOps.exif_transpose(image)
+            ImageOps.exif_transpose(image, in_place=True)
         except (OSError, SyntaxError, ValueError, EOFError) as error:
             problem: DecodeProblem = "truncated" if "truncated" in str(error) else "unreadable"
             raise DecodeError(problem, str(error)) from error
-        return np.array(_to_rgb(upright))  # a copy: Pillow's own memory is read-only
+        return np.array(_to_rgb(image))  # a copy: Pillow's own memory is read-only
 
 
 def _to_rgb(image: Image) -> Pixels:
@@ -295,7 +316,7 @@ def _to_rgb(image: Image) -> Pixels:
         raise DecodeError("unreadable", "floating-point pixels have no agreed range; store them as 8 or 16 bits")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _turn_upright(pixels: Pixels, code: int) -> Pixels:

@@ -51,7 +51,7 @@ from unchoke.photos.samples.sample_set import (
     build_samples,
     input_column,
 )
-from unchoke.photos.samples.table import is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
+from unchoke.photos.samples.table import all_dropped, is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,20 +106,21 @@ def scan_table(source: DataSource) -> Scan:
 
 def _without_dropped(
     table: pd.DataFrame, columns: Columns, source: DataSource, found: FolderFiles
-) -> tuple[pd.DataFrame, FolderFiles, tuple[str, ...]]:
+) -> tuple[pd.DataFrame, FolderFiles, dict[str, str]]:
     """The rows that nobody decided to leave out, the files that are not theirs alone, and the ids of the others."""
     if not source.dropped:
-        return table, found, ()
+        return table, found, {}
     matches = match_rows(table, columns.key, matcher=FileMatcher(found.images))
     ids = _sample_ids(table, columns, found, matches)
     gone = np.array([name in source.dropped for name in ids], dtype=bool)
     if gone.all():
-        raise no_rows(source.data)
+        raise all_dropped(source.data, len(ids), "row")
     used = {int(place) for place in matches.positions[~gone]}
     theirs = {int(place) for place in matches.positions[gone]} - used
     images = [entry for place, entry in enumerate(found.images) if place not in theirs]
-    names = tuple(dict.fromkeys(name for name, out in zip(ids, gone, strict=True) if out))
-    return table[~gone], replace(found, images=images), names
+    places = zip(ids, matches.positions.tolist(), gone, strict=True)
+    dropped = {name: found.images[place].path if place >= 0 else "" for name, place, out in places if out}
+    return table[~gone], replace(found, images=images), dropped
 
 
 def _settle_group(source: DataSource, table: pd.DataFrame) -> tuple[DataSource, list[Finding]]:

@@ -5,7 +5,7 @@ Light to import: pandas is loaded only by the functions that build a table. Noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,8 +127,8 @@ class Scan:
     samples: Samples
     findings: list[Finding] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
-    dropped: tuple[str, ...] = ()
-    """Samples that are not among them because somebody left them out, by id."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Samples that are not among them because somebody left them out: their ids, and where their files lie."""
 
 
 def build_samples(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, refuse_unli
 from unchoke.core.stores import explain_missing
 from unchoke.core.units import format_count
 from unchoke.core.urls import url_behind
+from unchoke.core.workspace import Workspace
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.excluded import exclude_files
 from unchoke.photos.samples.image_files import WORKSPACE_MARK, FolderFiles, diagnose_names, diagnose_special, find_files
@@ -30,7 +31,7 @@ from unchoke.photos.samples.likely_groups import diagnose_ungrouped
 from unchoke.photos.samples.path_groups import find_path_group, path_word, read_path_groups
 from unchoke.photos.samples.rows import scan_table
 from unchoke.photos.samples.sample_set import SPLIT_WORDS, DataSource, Scan, TaskSpec, build_samples
-from unchoke.photos.samples.table import TABLE_SUFFIXES
+from unchoke.photos.samples.table import TABLE_SUFFIXES, all_dropped
 
 
 def scan_samples(source: DataSource) -> Scan:
@@ -67,7 +68,9 @@ def _no_such(path: Path) -> UsageError:
             try_=f"give it as text: {url!r}",
         )
     parent = path.absolute().parent
-    close = difflib.get_close_matches(path.name, listing.names(parent), n=1) if parent.is_dir() else []
+    names = listing.names(parent) if parent.is_dir() else []
+    others = [name for name in names if not Workspace(parent / name).lock_file.exists()]  # a workspace is no data
+    close = difflib.get_close_matches(path.name, others, n=1)
     why = f"{parent} holds nothing of that name" if parent.is_dir() else f"{parent} does not exist either"
     return UsageError(
         f"no such file or folder: {path}",
@@ -84,13 +87,13 @@ def scan_folders(source: DataSource) -> Scan:
     if not found.images:
         raise _no_images(root, found)
     exclusion = exclude_files(found.images, source.exclude)
-    dropped = tuple(entry.relative for entry in exclusion.kept if entry.relative in source.dropped)
+    dropped = {entry.relative: entry.path for entry in exclusion.kept if entry.relative in source.dropped}
     found = replace(found, images=[entry for entry in exclusion.kept if entry.relative not in source.dropped])
     by_split = _has_split_folders(found.images)
     depth = 1 if by_split else 0
     placed = [entry for entry in found.images if entry.relative.count("/") > depth]
     if not placed:
-        raise _no_classes(root, found)
+        raise all_dropped(root, len(dropped), "photo") if dropped and not found.images else _no_classes(root, found)
     labels = [entry.relative.split("/")[depth] for entry in placed]
     splits = [SPLIT_WORDS[entry.relative.partition("/")[0].lower()] for entry in placed] if by_split else None
     inside = [entry.relative.split("/", depth + 1)[-1] for entry in placed]
@@ -113,7 +116,7 @@ def scan_folders(source: DataSource) -> Scan:
     if by_split:
         choices.append(Choice("split", "from the folders", "the folders directly inside are named after splits"))
     unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
-    findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split)
+    findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split, dropped=dropped)
     findings += [] if likely is None else diagnose_ungrouped(likely, splits)
     return Scan(samples, exclusion.findings + findings + diagnose_labels(samples), choices, dropped)
 
@@ -174,14 +177,20 @@ def _no_classes(root: DataPlace, found: FolderFiles) -> UsageError:
 
 
 def _diagnose_tree(
-    source: DataSource, found: FolderFiles, unplaced: list[FileEntry], *, labels: set[str], by_split: bool
+    source: DataSource,
+    found: FolderFiles,
+    unplaced: list[FileEntry],
+    *,
+    labels: set[str],
+    by_split: bool,
+    dropped: Iterable[str],
 ) -> list[Finding]:
     of_names = diagnose_names(found, failure_rate=source.failure_rate)
     findings = of_names + diagnose_special(found.special) + _foreign(found.others)
     if unplaced:
         findings.append(_unplaced(unplaced, strict=source.strict))
     if not by_split:
-        findings += _empty_classes(source.data, found, labels) + _table_beside(source.data, found)
+        findings += _empty_classes(source.data, found, labels, dropped) + _table_beside(source.data, found)
     return findings
 
 
@@ -213,7 +222,7 @@ def _unplaced(unplaced: list[FileEntry], *, strict: bool) -> Finding:
     )
 
 
-def _empty_classes(root: DataPlace, found: FolderFiles, labels: set[str]) -> list[Finding]:
+def _empty_classes(root: DataPlace, found: FolderFiles, labels: set[str], dropped: Iterable[str]) -> list[Finding]:
     files = {name for name in found.others if "/" not in name} | {e.relative for e in found.images if "/" not in e.relative}
     names = [name for name in listing.names(root) if not name.startswith(".") and name not in files]
     empty = [
@@ -221,8 +230,12 @@ def _empty_classes(root: DataPlace, found: FolderFiles, labels: set[str]) -> lis
     ]
     if not empty:
         return []
-    text = f"{format_count(len(empty), 'folder')} without a usable image: {list_some([repr(name) for name in empty])}"
+    emptied = {name.partition("/")[0] for name in dropped}
+    shown = [f"{name!r} (corrections drop all of its images)" if name in emptied else repr(name) for name in empty]
+    text = f"{format_count(len(empty), 'folder')} without a usable image: {list_some(shown)}"
     fix = "it becomes no class: add images to it or remove it"
+    if emptied & set(empty):
+        fix = "it becomes no class: take some of its images back by lines with an empty value, if that was not meant"
     return [Finding("empty-class", text, path=str(root / empty[0]), evidence={"folders": empty}, fix=fix)]
 
 

@@ -187,6 +187,15 @@ def no_rows(path: DataPlace) -> DataError:
     )
 
 
+def all_dropped(path: DataPlace, count: int, noun: str) -> DataError:
+    """The error for data of which corrections leave nothing."""
+    return DataError(
+        f"corrections drop all {format_count(count, noun)} of {path.name}",
+        why="there is nothing left to learn from",
+        try_="take some of them back, by lines with an empty value in corrections.csv; or --corrections none",
+    )
+
+
 def _refuse_twin_columns(path: DataPlace, columns: Iterable[str]) -> None:
     names = list(columns)
     twins = sorted(name for name, count in Counter(names).items() if count > 1)

@@ -1,6 +1,7 @@
 """Every decoder, format and orientation gives the same upright RGB."""
 
 import io
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,44 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     with pytest.raises(DecodeError) as caught:
         decode_image(bytes(bomb))
     assert caught.value.problem == "bomb-sized"
+
+
+def test_postscript_is_no_picture_and_no_other_program_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, program = tmp_path / "asked", tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\necho $@ >> {asked}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    drawn = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n%%BeginProlog\n%%EndProlog\nshowpage\n%%EOF\n"
+    with pytest.raises(DecodeError, match="PostScript, which is a program"):
+        decode_image(drawn)
+    assert not asked.exists()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "GIF", "BMP", "DIB", "PPM", "JPEG2000", "MPO", "AVIF"])
+def test_every_format_that_is_promised_is_read(kind: str) -> None:
+    if kind not in {*decode.picture_formats(), "MPO"}:
+        pytest.skip(f"this Pillow has no {kind}")
+    assert decode_image(encoded(smooth_picture(), kind)).shape == smooth_picture().shape
+
+
+def test_formats_that_are_not_promised_are_refused() -> None:
+    for kind in ("ICO", "TGA", "PCX", "PDF", "EPS"):
+        with pytest.raises(DecodeError, match="unreadable"):
+            decode_image(encoded(smooth_picture(), kind))
+
+
+def test_a_large_picture_is_held_no_more_often_than_it_must(tmp_path: Path) -> None:
+    """A child, since a process never gives back the most memory it had: 9 megapixels are 27 MB of RGB, and 36 in Pillow."""
+    Image.new("RGB", (3000, 3000)).save(tmp_path / "big.png")
+    code = f"""
+import resource
+from PIL import ImageOps, PngImagePlugin
+from unchoke.photos.pixels.image import read_image
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak(); read_image({str(tmp_path / "big.png")!r}); print(peak() - before)
+"""
+    grown = float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert grown < 110
 
 
 def test_a_jpeg_with_a_harmless_flaw_still_decodes() -> None:
