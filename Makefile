@@ -4,7 +4,11 @@
 # make test-system  the tests that kill processes, run notebooks, open a browser or train for seconds
 # make setup  only the set-up: .venv with everything the others need
 # make lint   style and types alone
+# make wheel-check  the wheel, installed into an empty environment without the constraints, runs the demo; downloads gigabytes
+# make docs   build the manual into site/, strictly; its search works without a network
+# make pages  run the commands of the manual and put in what they print now; `make pictures` and `make notebooks` do the same for those
 # make bench  the measurements behind docs/claims.md; on a machine with a card also bench_card.py and bench_cores.py with --photos and --num
+# make mlflow-page  a whole MLflow in .mlflow/, whose page one browser test opens; it cannot share an environment with the newest pyarrow
 # make clean  remove caches and build output (never a workspace; .venv stays)
 
 # The first interpreter that is new enough; choose another with `make test PYTHON=/path/to/python3`.
@@ -15,7 +19,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: setup demo test test-quick test-system lint bench clean
+.PHONY: setup demo test test-quick test-system lint compiled wheel-check docs pages pictures notebooks bench mlflow-page clean
 .DEFAULT_GOAL := test
 
 setup: $(INSTALLED)
@@ -37,18 +41,52 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint compiled
 	$(PYTEST)
+
+# Tests start many processes: none of them has to compile what it imports, also where Python is told to write no bytecode.
+compiled: setup
+	@$(BIN)/python -m compileall -q src
 
 test-quick: setup
 	$(PYTEST) -m "not system"
 
-test-system: setup
+test-system: compiled
 	$(PYTEST) -m system
+
+wheel-check:
+	rm -rf build dist .wheel-check
+	"$(PYTHON)" -m venv .wheel-check/build
+	.wheel-check/build/bin/pip install --quiet build
+	.wheel-check/build/bin/python -m build
+	"$(PYTHON)" -m venv .wheel-check/empty
+	.wheel-check/empty/bin/pip install "$$(ls $(CURDIR)/dist/unchoke-*.whl)[demo]"
+	.wheel-check/empty/bin/pip check
+	cd .wheel-check && empty/bin/unchoke doctor && empty/bin/unchoke demo
+	rm -rf .wheel-check
+
+docs: setup
+	$(BIN)/python -m unchoke.cli.reference_pages
+	$(BIN)/python docs/notebook_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the manual is site/index.html"
+
+pages: setup
+	$(BIN)/python tests/manual/run_pages.py
+
+pictures: setup
+	$(BIN)/python tests/manual/make_pictures.py
+
+notebooks: setup
+	$(BIN)/python tests/notebooks/run_notebooks.py
 
 bench: setup
 	@set -e; for bench in benches/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python "$$bench"; done
 
+mlflow-page: setup
+	@test -x .mlflow/bin/mlflow || { $(BIN)/python -m venv .mlflow && .mlflow/bin/python -m pip install "mlflow==$$($(BIN)/python -c 'from importlib.metadata import version; print(version("mlflow-skinny"))')"; }
+	UNCHOKE_TEST_MLFLOW=$(CURDIR)/.mlflow/bin/mlflow $(BIN)/pytest -n 0 tests/browser/test_mlflow_page.py
+
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage src/*.egg-info
+	rm -rf build dist .wheel-check site docs/notebooks .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage src/*.egg-info
 	find src tests benches notebooks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -84,7 +84,7 @@ def _page(command: Any, ctx: Any) -> Iterator[str]:
     options = [param for param in params if param.param_type_name == "option"]
     inner = getattr(command, "commands", {})
     yield " ".join(
-        ["usage:", ctx.command_path, *(_placeholder(one) for one in arguments), *(["COMMAND"] * bool(inner)), "[OPTIONS]"]
+        ["usage:", ctx.command_path, *(placeholder(one) for one in arguments), *(["COMMAND"] * bool(inner)), "[OPTIONS]"]
     )
     yield ""
     brief = len(options) > _FEW and not ctx.meta.get(ALL)
@@ -95,7 +95,7 @@ def _page(command: Any, ctx: Any) -> Iterator[str]:
     if arguments:
         yield ""
         yield from _entries(
-            [(_placeholder(one).strip("[].").removesuffix("..."), _argument_text(one, brief=brief)) for one in arguments]
+            [(placeholder(one).strip("[].").removesuffix("..."), _argument_text(one, brief=brief)) for one in arguments]
         )
     shown = [one for one in options if not brief or _is_brief(one)]
     yield from _headed(shown, brief=brief)
@@ -120,7 +120,7 @@ def _headed(options: list[Any], *, brief: bool) -> Iterator[str]:
     for heading in sorted(headings, key=lambda name: name == _OWN):
         yield from ("", heading)
         members = [one for one in options if _heading(one) == heading]
-        yield from _entries([(_typed(one), _text(one, brief=brief)) for one in members])
+        yield from _entries([(typed_form(one), _text(one, brief=brief)) for one in members])
 
 
 def _heading(option: Any) -> str:
@@ -140,7 +140,7 @@ def _text(option: Any, *, brief: bool) -> str:
     return (text or str(option.help or "")) + shown
 
 
-def _typed(option: Any) -> str:
+def typed_form(option: Any) -> str:
     """How an option is typed: a flag alone, its opposite where it has one, or with what it takes."""
     names = [name for name in option.opts if name != ALL]
     words = ", ".join(sorted(names, key=len))
@@ -158,7 +158,7 @@ def _metavar(option: Any) -> str:
     return _WORDS.get(kind.removesuffix(" range"), "TEXT" if kind in ("str", "text", "list") else "NAME")
 
 
-def _placeholder(argument: Any) -> str:
+def placeholder(argument: Any) -> str:
     name = str(argument.metavar or argument.name).strip("[]").upper()
     several = "..." if argument.nargs == -1 or getattr(argument, "multiple", False) else ""
     return f"{name}{several}" if argument.required else f"[{name}{several}]"

@@ -144,12 +144,16 @@ def export(
     precision: Annotated[
         ModelPrecision, typer.Option("--precision", help="f16: weights in half the bytes; int8: fitted to your photos.")
     ] = ModelPrecision.f32,
+    units: Annotated[
+        str | None, typer.Option("--units", help="Units of targets, NAME=UNIT,…; left out, by the ends of their names.")
+    ] = None,
     weights: Weights = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
     """The model of a run as one file, from pixels to answers, checked on the run's own test photos before it is handed over."""
-    options: dict[str, Any] = {"to": to, "format": format.value, "precision": precision.value, "weights": weights, "out": out}
+    options: dict[str, Any] = {"to": to, "format": format.value, "precision": precision.value, "units": units}
+    options |= {"weights": weights, "out": out}
     show("export", json, lambda console: unchoke.export(run, on_event=console.on_event, **options))
 
 

@@ -1,0 +1,210 @@
+"""The generated pages of the manual: `python -m unchoke.cli.reference_pages`, in the root of the repository.
+
+In: the commands as they are declared, the table of settings, the functions of `import unchoke`, the typed record, the titles of
+the decision notes, the rules of `lint`. Out: `docs/reference/commands.md`, `settings.md`, `python.md` and `record.md`,
+`docs/decisions/index.md` and `docs/lint/`, as Markdown. They are committed, for readers; a test makes them again and compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+
+import unchoke
+from unchoke.cli.front_door import keyword_type, settings_of
+from unchoke.cli.help_page import placeholder, typed_form
+from unchoke.cli.main import app
+from unchoke.core import atomic, listing, record
+from unchoke.core.settings import OPTIONS, Group, flag, help_of
+from unchoke.linting import rule_pages
+
+DOCS = Path("docs")
+_SETTINGS = {flag(name): name for name in OPTIONS}
+_SHARED = {"--json", "--help", "--help-all", "-h"}
+_ABOUT_COMMANDS = """\
+# Commands
+
+Made from the commands themselves by `python -m unchoke.cli.reference_pages`. `--help` after any command lists the options that
+are used most, `--help-all` every one; `--json` gives the result as one JSON object per line ([output](output.md)). RUN is
+`exp_3`, `3`, `latest`, `best`, or a folder made by `runs export`. What several commands take is a [setting](settings.md),
+described once.
+"""
+_ABOUT_SETTINGS = """\
+# Settings
+
+Made from the table of settings by `python -m unchoke.cli.reference_pages`. A setting is an option of several commands, a keyword
+of their functions in Python, and a line of `unchoke.toml` or of a preset. What is typed wins over a preset, a preset over what
+the workspace remembers, and that over the default. Where no default stands, the value is chosen when it is needed, and the choice
+is shown with its reason.
+"""
+_ABOUT_PYTHON = """\
+# Python
+
+Made from the functions of `import unchoke` by `python -m unchoke.cli.reference_pages`. Every command is a function; its options
+are keywords with underscores. `help(unchoke.fit)` shows the same, every [setting](settings.md) included.
+"""
+_ABOUT_RECORD = """\
+# record.json
+
+Made from the typed record by `python -m unchoke.cli.reference_pages`: `experiments/exp_N/record.json`, what
+`unchoke runs show --json` answers and what `unchoke.show_run` returns. Whatever does not concern a kind of run is absent or
+empty; readers should pass over names they do not know.
+"""
+_ABOUT_DECISIONS = """\
+# Decisions
+
+Choices that would puzzle a newcomer, one page each: what was chosen, why, and what else was tried.
+"""
+
+
+def build_pages() -> dict[str, str]:
+    """File name below `docs/` to text, but for the pages of lint rules, which have a module of their own."""
+    return {
+        "reference/commands.md": "\n".join([_ABOUT_COMMANDS, *_commands()]),
+        "reference/settings.md": "\n".join([_ABOUT_SETTINGS, *_settings()]),
+        "reference/python.md": "\n".join([_ABOUT_PYTHON, *_functions()]),
+        "reference/record.md": "\n".join([_ABOUT_RECORD, *_record()]),
+        "decisions/index.md": "\n".join([_ABOUT_DECISIONS, *_decisions()]) + "\n",
+    }
+
+
+def _commands() -> Iterator[str]:
+    """A table of all commands under their headings, then a section for each."""
+    outer: Any = typer.main.get_command(app)
+    headed: dict[str, list[tuple[str, Any]]] = {}
+    for name, command in outer.commands.items():
+        headed.setdefault(command.rich_help_panel, []).extend(_leaves(command, f"unchoke {name}"))
+    for heading, members in headed.items():
+        yield f"**{heading}**\n"
+        yield from _table(("command", "what it does"), [(f"[`{name}`](#{_anchor(name)})", _brief(one)) for name, one in members])
+    for members in headed.values():
+        for name, command in members:
+            yield from _command(name, command)
+
+
+def _leaves(command: Any, name: str) -> list[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        return [(name, command)]
+    return [leaf for word, one in command.commands.items() for leaf in _leaves(one, f"{name} {word}")]
+
+
+def _brief(command: Any) -> str:
+    return str(command.short_help or command.help).split("\n\n")[0]
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    params = [one for one in command.params if not getattr(one, "hidden", False) and not _SHARED & {*one.opts}]
+    arguments = [one for one in params if one.param_type_name == "argument"]
+    own = [one for one in params if one.param_type_name == "option" and one.opts[0] not in _SETTINGS]
+    taken = [_SETTINGS[one.opts[0]] for one in params if one.opts[0] in _SETTINGS]
+    yield f"## {name}\n"
+    yield f"    {' '.join([name, *map(placeholder, arguments), '[OPTIONS]'])}\n"
+    yield f"{' '.join(str(command.help).split())}\n"
+    rows = [(f"`{placeholder(one).strip('[].')}`", str(one.help or "")) for one in arguments]
+    yield from _table(("", ""), rows + [(f"`{typed_form(one)}`", str(one.help or "")) for one in own])
+    for group in get_args(Group):
+        if links := [_link(one, flag(one)) for one in taken if OPTIONS[one].group == group]:
+            yield f"{group}: {', '.join(links)}.\n"
+
+
+def _link(setting: str, called: str) -> str:
+    return f"[`{called}`](settings.md#{_anchor(flag(setting))})"
+
+
+def _settings() -> Iterator[str]:
+    for group in get_args(Group):
+        yield f"## {group}\n"
+        for name in [name for name, option in OPTIONS.items() if option.group == group and name != "data"]:
+            commands = [command.replace("_", " ") for command in OPTIONS[name].commands]
+            yield f"### `{flag(name)}`\n"
+            yield f"{_escape(help_of(name, OPTIONS[name].commands[0]))}\n"
+            kept = "remembered by the workspace" if OPTIONS[name].remembered else "not remembered"
+            yield f"`{name}: {keyword_type(name)}` · {', '.join(commands)} · {kept}\n"
+
+
+def _functions() -> Iterator[str]:
+    for name in sorted(one for one in unchoke.__all__ if one.islower() and callable(getattr(unchoke, one))):
+        function = getattr(unchoke, name)
+        taken, signature = settings_of(name), inspect.signature(function)
+        shown = signature.replace(parameters=[one for one in signature.parameters.values() if one.name not in taken])
+        about, given = _docstring_parts(inspect.cleandoc(function.__doc__))
+        yield f"## unchoke.{name}\n"
+        yield f"```python\n{name}{str(shown).replace(chr(39), '')}\n```\n"
+        yield about + "\n"
+        yield from _table(("argument", "meaning"), _arguments(given.get("Args", "")))
+        if taken:
+            yield f"Settings: {', '.join(_link(one, one) for one in taken)}.\n"
+        yield f"Returns: {' '.join(given['Returns'].split())}\n"
+        if "Example" in given:
+            yield f"```pycon\n{inspect.cleandoc(given['Example'])}\n```\n"
+
+
+def _docstring_parts(text: str) -> tuple[str, dict[str, str]]:
+    """What a function is for, and what stands under each heading of its docstring."""
+    headings = ("Args", "Returns", "Example", *get_args(Group))
+    parts = [(part.partition(":\n")[0], part) for part in text.split("\n\n")]
+    about = "\n\n".join(part for heading, part in parts if heading not in headings)
+    return about, {heading: part.partition("\n")[2] for heading, part in parts if heading in headings}
+
+
+def _arguments(text: str) -> list[tuple[str, str]]:
+    joined = re.sub(r"\n {5,}", " ", inspect.cleandoc("\n" + text))
+    pairs = (line.partition(": ") for line in joined.splitlines())
+    return [(f"`{name}`", about) for name, _, about in pairs]
+
+
+def _record() -> Iterator[str]:
+    """The classes of a record that hold something, with what is written beside their fields; the whole record first."""
+    classes = [node for node in ast.parse(inspect.getsource(record)).body if isinstance(node, ast.ClassDef)]
+    parts = [node for node in classes if issubclass(getattr(record, node.name), record.RecordPart)]
+    for node in sorted(parts, key=lambda node: node.name != "RunRecord"):
+        if rows := list(_fields(node)):
+            yield f"## {node.name}\n"
+            yield f"{ast.get_docstring(node) or ''}\n".lstrip("\n")
+            yield from _table(("name", "type", "meaning"), rows)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ...]]:
+    for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(field, ast.AnnAssign):
+            said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            kind = ast.unparse(field.annotation).replace("SoundRows[", "list[").replace("Named[", "dict[str, ")
+            yield f"`{ast.unparse(field.target)}`", f"`{kind}`", str(after.value.value) if said else ""  # type: ignore[union-attr]
+
+
+def _decisions() -> Iterator[str]:
+    folder = DOCS / "decisions"
+    for name in listing.names(folder, suffix=".md"):
+        if name != "index.md":
+            title = (folder / name).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+            yield f"- [{title}]({name})"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    if rows:
+        lines = [head, ("---",) * len(head), *(tuple(_escape(cell) for cell in row) for row in rows)]
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    """One line, and safe in a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def main() -> None:
+    atomic.write_changed(DOCS, build_pages())
+    rule_pages.write_pages(DOCS / "lint")
+
+
+if __name__ == "__main__":
+    main()

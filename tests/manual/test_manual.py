@@ -1,0 +1,41 @@
+"""The commands of the manual do what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_pages import DOCS, FENCE, GROUPS, match_lines, run_group, run_page, shape_of
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_commands_of_a_page_do_what_it_says(group: str, tmp_path: Path) -> None:
+    """If it fails and what is printed now is right: `make pages` puts it in."""
+    drifts = run_group(GROUPS[group], tmp_path)
+    assert not drifts, "\n".join(map(str, drifts))
+
+
+def test_every_page_with_commands_to_run_is_run() -> None:
+    pages = {file.relative_to(DOCS).as_posix(): file.read_text(encoding="utf-8") for file in DOCS.rglob("*.md")}
+    marked = {page for page, text in pages.items() if any(block["kind"] == "console" for block in FENCE.finditer(text))}
+    assert marked == {page for group in GROUPS.values() for page in group}
+
+
+def test_lines_are_compared_without_their_numbers_and_in_order() -> None:
+    printed = ["note  3 photos in 1.2 s", "rate    27 images/s", "report  out/exp_1/report.html"]
+    shown = ["note  96 photos in 310 ms", "…", "report  out/exp_2/…"]
+    assert [actual for _, actual in match_lines(shown, printed)] == [printed[0], "…", "report …"]
+    assert [actual for _, actual in match_lines(shown[::-1], printed)][-1] is None
+    assert [actual for _, actual in match_lines(["rate  27 photos/s"], printed)] == [None]
+    assert shape_of("forward   1.1 ms  1.3%  ███") == shape_of("forward  22.1 µs  12.3%")
+
+
+def test_a_page_that_says_what_is_not_so_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("run_pages.DOCS", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    text = '```text title="a.txt"\none\n```\n\n```console\n$ cat a.txt\ntwo\n$ cat b.txt\n$ false  # exit code 1\n```\n'
+    (tmp_path / "page.md").write_text(text)
+    written, drifts = run_page("page.md")
+    assert [drift.said for drift in drifts] == ["two", "exit code 0"]
+    assert written == text
