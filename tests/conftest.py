@@ -5,7 +5,10 @@ Everything is generated, the same on every run, and made once per test process.
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from PIL import Image
 
 from unchoke.core.brief_waits import wait_briefly
+from unchoke.core.temporary_folders import keep_scratch
 
 wait_briefly()  # as the commands do, and before torch is loaded: a suite that runs beside others need not crawl
 TINY = "test_resnet"
@@ -39,6 +43,34 @@ SYSTEM = (
 CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
 
 
+TEMPORARY = pytest.StashKey[Path]()
+"""The folder for temporary files of this session; the processes of `-n` use that of the one that started them."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whatever tests, and processes they start and kill, leave among the temporary files goes with the session."""
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` stays where pytest keeps the last three
+    config.stash[TEMPORARY] = folder = Path(tempfile.mkdtemp(prefix="unchoke-tests-"))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Nothing of ours may be left there, though processes were killed: a folder of a killed one goes within seconds."""
+    folder = session.config.stash.get(TEMPORARY, None)
+    if folder is None:
+        return
+    limit_s, own = time.monotonic() + 10, keep_scratch("session").parent
+    while (left := sorted(set(folder.glob("unchoke-*")) - {own})) and time.monotonic() < limit_s:
+        time.sleep(0.2)
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        listed = ", ".join(f"{one.name} ({', '.join(sorted(os.listdir(one))[:5])})" for one in left if one.is_dir())
+        session.config.get_terminal_writer().line(f"LEFT AMONG THE TEMPORARY FILES: {listed or left}", red=True, bold=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what belongs to the second part of the suite; a single slow test elsewhere is marked where it stands."""
     places = {Path(__file__).parent / name for name in SYSTEM}
@@ -57,6 +89,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         files = ", ".join(sorted({one.nodeid.partition("::")[0] for one in skipped}))
         told = f"BROWSER TESTS DID NOT RUN: {len(skipped)} of {files}; no chromium was found (apt-get install chromium)"
         reporter.write_line(told, red=True, bold=True)
+    if TEMPORARY in config.stash:
+        shutil.rmtree(config.stash[TEMPORARY], ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -51,10 +51,11 @@ def save_findings(root: Path, findings: list[DataFinding]) -> None:
 
 @dataclass
 class ServedPage:
-    """A server in a process: its address with the token, and how to end it at once."""
+    """A server in a process: its address with the token, its workspace, and how to end it at once."""
 
     process: subprocess.Popen[str]
     address: str
+    root: Path
 
     @property
     def base(self) -> str:
@@ -74,7 +75,7 @@ def serve(root: Path) -> Iterator[ServedPage]:
         assert process.stdout is not None
         line = process.stdout.readline()
         try:
-            yield ServedPage(process, re.findall(r"http://\S+", json.loads(line)["text"])[0])
+            yield ServedPage(process, re.findall(r"http://\S+", json.loads(line)["text"])[0], root)
         finally:
             if process.poll() is None:
                 process.terminate()

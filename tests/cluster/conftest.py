@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def hidden() -> Iterator[Path]:
     """No node sees what is in here; a driver outside the cluster does."""
-    folder = Path(tempfile.mkdtemp(prefix="unchoke-hidden-"))
+    folder = Path(tempfile.mkdtemp(prefix="hidden-"))
     yield folder
     shutil.rmtree(folder)
 

@@ -174,4 +174,4 @@ def test_what_no_node_sees_is_sent(pair: RayNet, hidden: Path, finished: Path, p
 
 def sent_folders() -> set[str]:
     """What the nodes keep of files that were sent to them: their /tmp is that of this machine."""
-    return {folder.name for folder in Path(tempfile.gettempdir()).glob("unchoke-sent-*")}
+    return {folder.name for folder in Path(tempfile.gettempdir()).glob("unchoke-*/sent-*")}

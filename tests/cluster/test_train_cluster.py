@@ -84,7 +84,7 @@ def launched(net: RayNet, node: int, first: int, out: Path, *options: str) -> su
     return started(net, node, out.parent / f"{out.name}.{node}.log", *torchrun, *command(out, *options))
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[str], limit_s: float = 60) -> None:
+def until(condition: Callable[[], bool], process: subprocess.Popen[str], limit_s: float = 180) -> None:
     end = time.monotonic() + limit_s
     while not condition() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
@@ -149,7 +149,7 @@ def stopped(net: RayNet, place: Path) -> Path:
         process = started(net, 0, log, *command(out, "--on", "auto", "--devices", "2"))
         until(has_snapshot(out), process)
         interrupt(process)
-        if process.wait(60) == 130:
+        if process.wait(180) == 130:
             assert "the state is saved" in log.read_text()
             return out
     raise AssertionError(log.read_text()[-3000:])

@@ -103,12 +103,15 @@ def test_kills_at_several_moments_change_no_byte(scenes: Path, tmp_path: Path, u
 
 
 def test_one_ctrl_c_ends_cleanly_and_the_same_command_goes_on(scenes: Path, tmp_path: Path, unbroken: dict[str, bytes]) -> None:
-    out = tmp_path / "out"
-    command = start(scenes, out, "threads")
-    while not done_records(out) and command.poll() is None:
-        time.sleep(0.002)
-    command.send_signal(signal.SIGINT)
-    _, errors = command.communicate(timeout=PATIENCE_S)
+    for attempt in range(4):  # where the machine is busy, a command may be over before it is asked to stop
+        out = tmp_path / f"out{attempt}"
+        command = start(scenes, out, "threads")
+        while not done_records(out) and command.poll() is None:
+            time.sleep(0.002)
+        command.send_signal(signal.SIGINT)
+        _, errors = command.communicate(timeout=PATIENCE_S)
+        if command.returncode != 0:
+            break
     assert command.returncode == 130, errors.decode()
     assert b"run the same command again" in errors
     complete(scenes, out, "threads")

@@ -173,7 +173,7 @@ class Running:
 def start(*args: str, limits: dict[int, int] | None = None) -> Running:
     """The command `unchoke ARGS` in a process of its own, optionally under resource limits."""
     server = _warm_server()
-    output = Path(tempfile.mkdtemp(prefix="unchoke-faults-"))
+    output = Path(tempfile.mkdtemp(prefix="faults-"))
     process = server.Process(target=run_command, args=(list(args), str(output), limits or {}))
     process.start()
 
@@ -198,7 +198,7 @@ def _warm_server() -> ForkServerContext:
 
 def script(*args: str) -> Running:
     """The console script `unchoke ARGS`."""
-    output = Path(tempfile.mkdtemp(prefix="unchoke-faults-"))
+    output = Path(tempfile.mkdtemp(prefix="faults-"))
     with (output / "stdout").open("wb") as out, (output / "stderr").open("wb") as err:
         process = subprocess.Popen([str(Path(sys.executable).with_name("unchoke")), *args], stdout=out, stderr=err)
 

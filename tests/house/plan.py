@@ -33,6 +33,11 @@ class House:
         self.files = {self._name(file): file for file in sorted(self.source.rglob("*.py"))}
         self.trees = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in self.files.items()}
 
+    @cached_property
+    def nodes(self) -> dict[str, list[ast.AST]]:
+        """Every node of each module: walking the trees takes longer than any question about them."""
+        return {name: list(ast.walk(tree)) for name, tree in self.trees.items()}
+
     def _name(self, file: Path) -> str:
         parts = file.relative_to(self.source.parent).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -55,8 +60,8 @@ class House:
     def doors(self) -> list[str]:
         """Imports through a module that does not define the name: `importer <- module.name`."""
         found = []
-        for importer, tree in self.trees.items():
-            for node in ast.walk(tree):
+        for importer, nodes in self.nodes.items():
+            for node in nodes:
                 if isinstance(node, ast.ImportFrom) and node.module in self.files:
                     names = [alias.name for alias in node.names if f"{node.module}.{alias.name}" not in self.files]
                     found += [f"{importer} <- {node.module}.{name}" for name in names if name not in self.defined[node.module]]
@@ -64,7 +69,7 @@ class House:
 
     def classes_twice(self) -> list[str]:
         """Names of classes, at any depth, that stand for more than one."""
-        nodes = [node for tree in self.trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        nodes = [node for nodes in self.nodes.values() for node in nodes if isinstance(node, ast.ClassDef)]
         return sorted(name for name, count in Counter(node.name for node in nodes).items() if count > 1)
 
     def files_twice(self) -> list[str]:
@@ -76,8 +81,8 @@ class House:
     def private_functions(self) -> list[tuple[str, int]]:
         """Private functions of modules, each with how often its module names it beside the definition."""
         found = []
-        for tree in self.trees.values():
-            uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        for module, tree in self.trees.items():
+            uses = Counter(node.id for node in self.nodes[module] if isinstance(node, ast.Name))
             private = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("_")]
             found += [(name, uses[name]) for name in private if not name.startswith("__")]
         return found

@@ -13,14 +13,20 @@ import pytest
 import typer
 
 import unchoke
-from unchoke.cli.main import app
+from unchoke.cli.main import app, join_expect
+from unchoke.cli.misuse import PARSER_ERROR
 from unchoke.cli.profile_commands import name_script
+from unchoke.cli.reference_pages import build_pages
+from unchoke.core.settings import OPTIONS, flag
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MANUAL = [
+    file for file in sorted((ROOT / "docs").rglob("*.md")) if file.parent.name != "notebooks"
+]  # those are made by the build
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *MANUAL]
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
 OURS = [document for document in DOCUMENTS if document.parent != ROOT / "docs" / "lint"]  # which is about others' code
 about_us = pytest.mark.parametrize("document", OURS, ids=lambda file: str(file.relative_to(ROOT)))
@@ -50,6 +56,7 @@ def definitions(file: Path) -> set[str]:
     return names
 
 
+@cache
 def everything_defined() -> set[str]:
     found = set().union(*(definitions(file) for file in SRC.rglob("*.py")))
     return found | {name.partition(".")[2] for name in found if "." in name}
@@ -110,14 +117,17 @@ def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
 def command_lines(text: str) -> list[str]:
     """The `unchoke …` lines of code blocks, and those in backticks, comments left out."""
     blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.replace("\\\n", "").splitlines()]
     lines += [line.strip() for line in text.splitlines() if line.startswith("    ")]
     return [line.split(" # ")[0].strip() for line in [*lines, *inline_code(text)] if re.match(r"unchoke [a-z-]", line)]
 
 
+EVERYTHING: Any = typer.main.get_command(app)
+
+
 def resolve(words: list[str]) -> Any:
     """The command that `unchoke words…` would run; None if there is none."""
-    command: Any = typer.main.get_command(app)
+    command: Any = EVERYTHING
     for word in words:
         if not hasattr(command, "commands"):
             break
@@ -140,7 +150,7 @@ def all_commands(command: Any, prefix: str) -> dict[str, Any]:
     }
 
 
-COMMANDS = all_commands(typer.main.get_command(app), "unchoke")
+COMMANDS = all_commands(EVERYTHING, "unchoke")
 
 
 @documents
@@ -154,9 +164,28 @@ def test_every_command_line_uses_options_its_command_has(document: Path) -> None
     assert not wrong
 
 
+@pytest.mark.parametrize("document", [ROOT / "README.md", *MANUAL], ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_command_line_of_the_manual_is_one_that_can_be_typed(document: Path) -> None:
+    """By the very parser: arguments are there, options have values of their kind."""
+    text = document.read_text(encoding="utf-8")
+    wrong = []
+    for line in set(command_lines(text)) - set(inline_code(text)):
+        words = join_expect(name_script(shlex.split(line.partition(" < ")[0])[1:]))
+        if {"[OPTIONS]", "…"} & set(words):
+            continue
+        command = EVERYTHING
+        while hasattr(command, "commands") and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        try:
+            command.make_context("unchoke", words)
+        except PARSER_ERROR as error:
+            wrong.append(f"{line}: {error}")
+    assert not wrong
+
+
 @documents
 def test_every_option_a_document_names_belongs_to_some_command(document: Path) -> None:
-    known = set().union(*(options_of(command) for command in COMMANDS.values())) | options_of(typer.main.get_command(app))
+    known = set().union(*(options_of(command) for command in COMMANDS.values())) | options_of(EVERYTHING)
     codes = [code for code in inline_code(document.read_text(encoding="utf-8")) if not BENCH.match(code)]
     assert not {option for code in codes for option in OPTION.findall(code)} - known
 
@@ -168,22 +197,42 @@ def test_every_option_given_to_a_bench_stands_in_its_script(document: Path) -> N
     assert not [option for script, option in asked if f'"{option}"' not in script.read_text(encoding="utf-8")]
 
 
-def test_the_readme_has_a_row_for_every_command() -> None:
-    rows = re.findall(r"^\| `(unchoke [^`]+)` \|", README, re.MULTILINE)
-    typed = [" ".join(["unchoke", *name_script(row.split()[1:])]) for row in rows]
-    shown = {" ".join(word for word in row.split() if word.islower()) for row in typed}
-    assert shown == set(COMMANDS)
+def test_the_readme_is_read_aloud_in_three_minutes() -> None:
+    prose = [line for line in README.splitlines() if not line.startswith("    ")]
+    words = re.sub(r"\]\([^)]*\)", "]", " ".join(prose)).split()
+    assert len(words) <= 450
 
 
-def test_the_readme_names_every_function_of_the_python_interface() -> None:
-    functions = {name for name in unchoke.__all__ if name.islower()}
-    assert functions <= set(re.findall(r"unchoke\.([a-z_]+)", README))
+def test_the_generated_pages_are_what_the_code_says_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it fails: `python -m unchoke.cli.reference_pages` in the root of the repository writes them again."""
+    monkeypatch.chdir(ROOT)
+    old = [name for name, text in build_pages().items() if (ROOT / "docs" / name).read_text(encoding="utf-8") != text]
+    assert not old
 
 
-def test_the_readme_explains_every_exit_code() -> None:
+def test_the_reference_has_every_command_function_and_setting() -> None:
+    pages = {
+        name: (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("commands", "python", "settings")
+    }
+    headings = {name: set(re.findall(r"^##+ `?(.+?)`?$", text, re.MULTILINE)) for name, text in pages.items()}
+    assert set(COMMANDS) <= headings["commands"]
+    assert {f"unchoke.{name}" for name in unchoke.__all__ if name.islower() and name != "errors"} <= headings["python"]
+    assert {flag(name) for name in OPTIONS if name != "data"} <= headings["settings"]
+
+
+def test_every_exit_code_is_explained() -> None:
     from unchoke.cli import showing
     from unchoke.core import errors
 
     kinds = [errors.UsageError, errors.DataError, errors.MachineError, errors.Interrupted]
     codes = {0, showing.OUR_BUG, *(kind.exit_code for kind in kinds)}
-    assert {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)} == codes
+    page = (ROOT / "docs" / "reference" / "output.md").read_text(encoding="utf-8")
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == codes
+
+
+def test_every_page_can_be_found() -> None:
+    """In the navigation, or in a list that is made of its folder."""
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    pages = {file.relative_to(ROOT / "docs").as_posix() for file in MANUAL}
+    assert not {page for page in pages - listed if page.split("/")[0] not in ("lint", "decisions")}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,8 @@ ERRORS = {"UnchokeError", "UsageError", "DataError", "MachineError", "Interrupte
 DEVICES = {"cuda", "mps", "cpu"}
 
 
-def module_name(file: Path) -> str:
-    parts = file.relative_to(SRC.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-FILES = {module_name(file): file for file in sorted(SRC.rglob("*.py"))}
+HOUSE = House()
+FILES, NODES = HOUSE.files, HOUSE.nodes
 
 
 def modules(check: Callable[[str], None]) -> Callable[[], None]:
@@ -58,18 +53,13 @@ def modules(check: Callable[[str], None]) -> Callable[[], None]:
     return test
 
 
-@cache
-def tree(module: str) -> ast.Module:
-    return ast.parse(FILES[module].read_text(encoding="utf-8"))
-
-
 def relative(module: str) -> str:
     return FILES[module].relative_to(SRC).as_posix()
 
 
 def imports(module: str) -> Iterator[tuple[str, int]]:
     """Every module a module imports, at any depth, with the line."""
-    for node in ast.walk(tree(module)):
+    for node in NODES[module]:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -80,7 +70,7 @@ def imports(module: str) -> Iterator[tuple[str, int]]:
 
 def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
     """Every call with its dotted name as written; what is not a plain name before the last dot reads `?`."""
-    for node in ast.walk(tree(module)):
+    for node in NODES[module]:
         if isinstance(node, ast.Call):
             yield dotted(node.func), node
 
@@ -109,15 +99,15 @@ def test_imports_point_one_way(module: str) -> None:
 
 
 def test_names_are_imported_from_where_they_are_defined() -> None:
-    assert not House().doors()
+    assert not HOUSE.doors()
 
 
 def test_no_two_files_have_one_name() -> None:
-    assert not House().files_twice()
+    assert not HOUSE.files_twice()
 
 
 def test_no_two_classes_have_one_name() -> None:
-    assert not House().classes_twice()
+    assert not HOUSE.classes_twice()
 
 
 def test_every_room_is_there_and_every_folder_is_a_room() -> None:
@@ -129,7 +119,7 @@ def test_every_room_is_there_and_every_folder_is_a_room() -> None:
 def test_rooms_take_nothing_but_the_version_from_the_front_door(module: str) -> None:
     if module.startswith("unchoke.cli") or module == "unchoke":
         return
-    nodes = list(ast.walk(tree(module)))
+    nodes = NODES[module]
     taken = {
         alias.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "unchoke" for alias in node.names
     }
@@ -139,7 +129,7 @@ def test_rooms_take_nothing_but_the_version_from_the_front_door(module: str) -> 
 
 @modules
 def test_imports_are_written_in_full(module: str) -> None:
-    assert not [node.lineno for node in ast.walk(tree(module)) if isinstance(node, ast.ImportFrom) and node.level]
+    assert not [node.lineno for node in NODES[module] if isinstance(node, ast.ImportFrom) and node.level]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -179,6 +169,13 @@ def test_only_listing_lists(module: str) -> None:
 
 
 @modules
+def test_only_one_place_has_pillow_open_pictures(module: str) -> None:
+    """Left to itself it hands PostScript to Ghostscript, whatever the file is called."""
+    found = [f"{relative(module)}:{node.lineno}" for name, node in calls(module) if name.endswith("Image.open")]
+    assert not found or relative(module) == "photos/pixels/image.py", found
+
+
+@modules
 def test_only_the_console_prints(module: str) -> None:
     named = {
         "print",
@@ -196,12 +193,12 @@ def test_only_the_console_prints(module: str) -> None:
 
 @modules
 def test_only_the_policy_and_the_backend_ask_which_device_it_is(module: str) -> None:
-    found = [f"{relative(module)}:{line}" for line in device_questions(tree(module))]
+    found = [f"{relative(module)}:{line}" for line in device_questions(NODES[module])]
     assert not found or relative(module) in {"machine/policy.py", "machine/backend.py"}, found
 
 
-def device_questions(source: ast.AST) -> Iterator[int]:
-    for node in ast.walk(source):
+def device_questions(nodes: Iterable[ast.AST]) -> Iterator[int]:
+    for node in nodes:
         if isinstance(node, ast.Compare):
             asked: list[ast.expr] = [node.left, *node.comparators]
         elif isinstance(node, ast.Call) and dotted(node.func).endswith(".startswith"):
@@ -217,7 +214,7 @@ def device_questions(source: ast.AST) -> Iterator[int]:
 
 @modules
 def test_every_module_says_what_it_is_for(module: str) -> None:
-    assert (ast.get_docstring(tree(module)) or "").strip(), relative(module)
+    assert (ast.get_docstring(HOUSE.trees[module]) or "").strip(), relative(module)
 
 
 @modules
@@ -241,7 +238,7 @@ def test_every_error_says_why_and_what_to_try(module: str) -> None:
 def test_no_exception_is_swallowed_without_a_word(module: str) -> None:
     silent = [
         f"{relative(module)}:{node.lineno}"
-        for node in ast.walk(tree(module))
+        for node in NODES[module]
         if isinstance(node, ast.ExceptHandler) and is_broad(node.type) and all(isinstance(line, ast.Pass) for line in node.body)
     ]
     assert not silent
@@ -262,4 +259,4 @@ def is_broad(kind: ast.expr | None) -> bool:
     ],
 )
 def test_the_device_rule_sees_what_it_should(code: str, asks: int) -> None:
-    assert len(list(device_questions(ast.parse(code)))) == asks
+    assert len(list(device_questions(ast.walk(ast.parse(code))))) == asks

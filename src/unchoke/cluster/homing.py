@@ -7,7 +7,6 @@ a scratch folder, whose files travel back with their digests and are put in plac
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.temporary_folders import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def writing_for(shared: SharedFolder, *, shares: bool) -> Iterator[tuple[Path, d
     if shares:
         yield shared.folder, files
         return
-    with tempfile.TemporaryDirectory(prefix="unchoke-job-") as scratch:
-        yield Path(scratch), files
-        for file in listing.walk(Path(scratch)):
+    with scratch_folder("job") as scratch:
+        yield scratch, files
+        for file in listing.walk(scratch):
             data = Path(file.path).read_bytes()
             files[file.relative] = SentFile(data, digest_bytes(data))
 

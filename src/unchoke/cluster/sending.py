@@ -8,12 +8,9 @@ name files are rewritten to where these are on the node (`with_paths`), and text
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +20,7 @@ from unchoke.cluster.homing import SentFile
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import read_plain
+from unchoke.core.temporary_folders import keep_scratch
 from unchoke.core.units import format_bytes
 from unchoke.core.urls import is_url
 
@@ -31,7 +29,6 @@ MOST_SENT_BYTES = 2**30
 _FREE_SHARE = 0.5
 """What all files that are sent may take of a node's free disk."""
 _ARRIVES_WITHIN_S = 600.0
-_REMOVE_LATER = '(trap "" HUP INT; while kill -0 "$1" 2>/dev/null; do sleep 1; done; rm -rf "$2") &'
 T = TypeVar("T")
 
 
@@ -132,25 +129,6 @@ def too_much(unseen: Sequence[FileSet], *, free_bytes: int) -> str:
     return ""
 
 
-@contextmanager
-def host_scratch(prefix: str) -> Iterator[Path]:
-    """A folder for as long as the block runs, and no longer than this process, however that ends."""
-    folder = _watched_folder(prefix)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _watched_folder(prefix: str) -> Path:
-    """A new folder. A host may be ended at any time: a process that outlives it removes what it leaves."""
-    folder = tempfile.mkdtemp(prefix=prefix)
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    command = ["sh", "-c", _REMOVE_LATER, "_", str(os.getpid()), folder]
-    subprocess.run(command, check=False, start_new_session=True, **quiet)  # type: ignore[call-overload]
-    return Path(folder)
-
-
 class FileStore:
     """What a host was sent, in a folder of its own. Several tasks may ask at once: those that need the same set wait for it."""
 
@@ -162,7 +140,7 @@ class FileStore:
     @cached_property
     def folder(self) -> Path:
         """Made when the first file arrives."""
-        return _watched_folder("unchoke-sent-")
+        return keep_scratch("sent")
 
     def take_in(self, sent: SentSet) -> None:
         """Put the files in place, with their times, and wake those who wait for them."""

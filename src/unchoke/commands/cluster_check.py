@@ -7,7 +7,6 @@ can read the photos and how the features of up to 64 of them compare with those 
 from __future__ import annotations
 
 import io
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from unchoke.core.errors import MachineError
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.units import format_seconds
 from unchoke.features.extraction import picture_inputs
 from unchoke.features.extractor import Extractor
@@ -110,10 +110,10 @@ def cluster_check(
     address: str, data: str | Path | None = None, *, images: Sequence[str | Path] = (), on_event: OnEvent | None = None
 ) -> ClusterCheck:
     """Ask every node what it is, and have each extract up to 64 of the photos in `data` (or 64 made up ones)."""
-    with tempfile.TemporaryDirectory(prefix="unchoke-check-") as scratch:
-        folder = str(data) if data is not None else _make_photos(Path(scratch) / "photos")
+    with scratch_folder("check") as scratch:
+        folder = str(data) if data is not None else _make_photos(scratch / "photos")
         typed = {"data": folder, "images": tuple(map(str, images)), "on": address}
-        with open_session(typed, out=Path(scratch) / "work", on_event=on_event, remembering=False) as session:
+        with open_session(typed, out=scratch / "work", on_event=on_event, remembering=False) as session:
             cluster = session.cluster
             if cluster is None:
                 raise MachineError("local is no cluster", why="there are no nodes to ask", try_="unchoke doctor")

@@ -251,17 +251,15 @@ def take_sample(session: Session, *, num: int) -> _Sample:
     """Up to `num` photos outside the test split, each class in its proportion, whatever order they come in."""
 
     from unchoke.features.prepare_engine import Picture
-    from unchoke.photos.check_samples import scan_corrected
+    from unchoke.photos.check_samples import recall_sides_before, scan_corrected, tied_before
     from unchoke.photos.inspect_samples import inspect_samples
-    from unchoke.photos.manifest import recall_manifest
     from unchoke.photos.preflight import FATAL_PROBLEMS
     from unchoke.photos.splits import assign_splits
     from unchoke.photos.targets import check_target_names
 
     settings = session.settings
-    scan, _ = scan_corrected(session)
+    scan, corrected = scan_corrected(session)
     check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
-    previous = recall_manifest(session.workspace.manifest_file, session.warn)
     split, _ = assign_splits(
         scan.samples,
         val_share=settings.val_share,
@@ -269,7 +267,7 @@ def take_sample(session: Session, *, num: int) -> _Sample:
         folds=settings.folds,
         fold=settings.test_fold,
         seed=settings.seed,
-        previous=previous,
+        previous=tied_before(recall_sides_before(session, scan), corrected),
         weights=settings.target_weights,
     )
     chosen = spread(split.frame, num=num, by="label" if split.task.kind == "classification" else None)

@@ -1,6 +1,7 @@
 """`unchoke doctor`: this machine, what was chosen for it, and why; with --on, each node of a cluster. Changes nothing.
 
-The report as text: the facts, then each choice with its value and reason; then the nodes, and what could go wrong between them.
+The report as text: the facts, then each choice with its value and reason; then the nodes, and what could go wrong, with the
+libraries in scripts beside unchoke or between the nodes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.detect import detect_machine
+from unchoke.machine.library_trial import LibraryTrial
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 from unchoke.machine.policy import Policy, choose_policy
 from unchoke.reports.layout import columns
@@ -37,26 +39,27 @@ class DoctorReport:
     nodes: Sequence[NodeReport] = ()
     """The nodes of the cluster that was asked about."""
     findings: Sequence[Finding] = ()
-    """What could go wrong between them."""
+    """What could go wrong: libraries that scripts cannot import, and what differs between nodes."""
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"facts": self.facts.to_dict(), **self.policy.to_dict()}
-        if not self.nodes:
-            return own
         found = [finding.to_dict() for finding in self.findings]
-        return {**own, "nodes": [node.to_dict() for node in self.nodes], "findings": found}
+        own = {"facts": self.facts.to_dict(), **self.policy.to_dict(), "findings": found}
+        return {**own, "nodes": [node.to_dict() for node in self.nodes]} if self.nodes else own
 
 
 def doctor(*, folder: Path | str = ".", overrides: Mapping[str, Any] | None = None, on: str | None = None) -> DoctorReport:
     """Detect the machine and choose for it; `folder` says which disk is meant. With `on`, ask every node of that cluster, too."""
-    facts = detect_machine(Path(folder))
-    policy = choose_policy(facts, overrides=overrides)
-    try:
-        cluster = cluster_at(on)
-        nodes = [] if cluster is None else ask_nodes(cluster)
-    finally:
-        leave_cluster()
-    return DoctorReport(facts, policy, nodes, diagnose_nodes(nodes) if nodes else ())
+    with LibraryTrial() as trial:
+        facts = detect_machine(Path(folder))
+        policy = choose_policy(facts, overrides=overrides)
+        try:
+            cluster = cluster_at(on)
+            nodes = [] if cluster is None else ask_nodes(cluster)
+        finally:
+            leave_cluster()
+        unsound = trial.finding()
+    findings = [*([unsound] if unsound else []), *(diagnose_nodes(nodes) if nodes else ())]
+    return DoctorReport(facts, policy, nodes, findings)
 
 
 def render_doctor(report: DoctorReport, *, width: int = 110) -> str:

@@ -45,6 +45,9 @@ def recall_run(session: Session, prepared: Inspection) -> RunRecord | None:
     session.remember_settings()
     set_aside(session, prepared, {})
     tell_if_done(session, entry["run"])
+    if session.tracking is not None:
+        with ExperimentStore.open(session.workspace.experiments_file) as experiments:
+            session.tracking.send_finished(experiments, experiments.run(entry["run"]))
     return record
 
 

@@ -6,7 +6,6 @@ very ones that the driver sees; else their bytes travel. Before it may work it a
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from unchoke.cluster.connection import Cluster
 from unchoke.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, agreement, hosts_with, nodes_choice, run_tasks
-from unchoke.cluster.sending import host_scratch
 from unchoke.commands.export import encoder_file, encoder_of, save_encoder
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
 from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, show_picture
@@ -30,6 +28,7 @@ from unchoke.core.events import Chosen, ignore
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.remote import locate
 from unchoke.core.stores import StoreDown
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.urls import is_url
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -66,7 +65,7 @@ class RunParcel:
         """The model on this machine. Its files are gone afterwards: what is needed of them is in memory."""
         prepare_torchvision()  # before the encoder brings timm with it
         torch.set_num_threads(self.threads)
-        with host_scratch("unchoke-run-") as scratch:
+        with scratch_folder("run") as scratch:
             folder, table = scratch / "run", None
             for relative, data in self.files.items():
                 (folder / relative).parent.mkdir(parents=True, exist_ok=True)
@@ -80,8 +79,7 @@ class RunParcel:
 def pack_run(found: FoundRun, model: OpenModel, paths: Sequence[str], options: OpenOptions) -> RunParcel:
     """The run's trained weights, those of its encoders, and models that were converted already."""
     files = {"record.json": (found.folder / "record.json").read_bytes()}
-    with tempfile.TemporaryDirectory(prefix="unchoke-run-") as name:
-        folder = Path(name)
+    with scratch_folder("run") as folder:
         (folder / "record.json").write_bytes(files["record.json"])
         for one, is_frozen in _models(found):
             files[f"checkpoints/{one.model}"] = one.head_file.read_bytes()

@@ -5,16 +5,19 @@ In: paths in their order. Out: for each chunk the outputs of its pictures, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.commands.open_models import OpenModel
+from unchoke.core.ahead import map_ahead
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.features.extractor import decode_views
-from unchoke.photos.pixels.image import DecodeError, Pixels
+from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,14 @@ def answer_chunk(model: OpenModel, chunk: PictureChunk, shown: Sequence[list[Pix
     pixels = [view for _, views in pairs if not isinstance(views, DecodeError) for view in views]
     outputs = model.answer(good, np.stack(pixels)) if good else np.empty((0, len(model.names)), np.float32)
     return ChunkAnswer(chunk, outputs, broken)
+
+
+def answer_here(
+    model: OpenModel, chunks: Sequence[PictureChunk], read: Callable[[str], bytes] = read_bytes
+) -> Iterator[ChunkAnswer]:
+    """The answers of this machine; later pictures are read and decoded meanwhile."""
+    pictures = (path for chunk in chunks for path in chunk.paths)
+    ahead = map_ahead(lambda path: show_picture(model, path, read), pictures, threads=2, ahead=min(32, 2 * model.chunk))
+    with closing(ahead):
+        for chunk in chunks:
+            yield answer_chunk(model, chunk, list(islice(ahead, len(chunk.paths))))

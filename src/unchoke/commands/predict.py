@@ -7,10 +7,8 @@ In: a run and image files or folders. Out: one row per image; one that cannot be
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from unchoke.cluster.connection import cluster_at, leave_cluster
 from unchoke.commands.node_predict import answer_on_nodes
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
-from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, cut_chunks, show_picture
+from unchoke.commands.picture_chunks import ChunkAnswer, answer_here, cut_chunks
 from unchoke.commands.predicted_rows import (
     ERROR,
     UNSURE,
@@ -35,7 +33,6 @@ from unchoke.commands.predicted_rows import (
     whole_table,
 )
 from unchoke.core import listing
-from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import CORRECTIONS, Choice
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, OnEvent, Progress
@@ -47,7 +44,7 @@ from unchoke.core.remote import DataPlace, RemotePlace, locate
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 from unchoke.photos.corrections import Corrections, find_corrections
-from unchoke.photos.pixels.image import read_bytes, slow_decoding
+from unchoke.photos.pixels.image import slow_decoding
 from unchoke.photos.samples.scan import refuse_missing
 from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
@@ -155,7 +152,7 @@ def predict(
         model = open_model(found, paths, opening)
         shape = RowShape.of(found, model, options, OwnPredictions(found, corrections, listener))
         chunks = cut_chunks(paths, model.chunk)
-        answers = _here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
+        answers = answer_here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
         by_place, failed = _gather(shape, answers, len(paths), listener)
     finally:
         leave_cluster()
@@ -262,7 +259,7 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
             paths.append(str(place))
     if not paths:
         raise UsageError(
-            "there are no images to predict", why=f"{images[0]} holds none", try_="name image files, or a folder with some"
+            f"there are no images in {images[0]}", why="no file is named like one", try_="name image files, or a folder with some"
         )
     return paths
 
@@ -272,15 +269,6 @@ def _below(folder: DataPlace) -> list[str]:
     special: list[str] = []
     files = [entry.path for entry in listing.walk(folder, on_special=lambda path, _, __: special.append(path))]
     return sorted((path for path in files + special if suffix_of(path) in PICTURE_SUFFIXES), key=lambda path: Path(path).parts)
-
-
-def _here(model: OpenModel, chunks: Sequence[PictureChunk]) -> Iterator[ChunkAnswer]:
-    """The answers of this machine; later pictures are read and decoded meanwhile."""
-    pictures = (path for chunk in chunks for path in chunk.paths)
-    ahead = map_ahead(lambda path: show_picture(model, path, read_bytes), pictures, threads=2, ahead=min(32, 2 * model.chunk))
-    with closing(ahead):
-        for chunk in chunks:
-            yield answer_chunk(model, chunk, list(islice(ahead, len(chunk.paths))))
 
 
 def _gather(

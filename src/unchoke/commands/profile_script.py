@@ -8,7 +8,6 @@ without touching its files, to see how fast a step would be if loading were free
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent, StageDone, StageStarted, ignore
 from unchoke.core.findings import Finding
 from unchoke.core.setting_values import refuse_number
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.units import format_seconds
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 
@@ -116,8 +116,8 @@ def profile(
     tell = on_event or ignore
     began_cpu_s = time.process_time()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
-    with tempfile.TemporaryDirectory(prefix="unchoke-") as name:
-        records = Path(name, "records")
+    with scratch_folder("profile") as scratch:
+        records = scratch / "records"
         records.mkdir()
         tell(StageStarted("watch", shlex.join(command)))
         ran = run_watched(command, records, steps=steps, seconds=seconds, stdout_to_stderr=stdout_to_stderr)
@@ -125,10 +125,10 @@ def profile(
         ended = "stopped as asked" if recording.facts.get("stopped") else f"exit code {ran.exit_code}"
         tell(StageDone("watch", ran.wall_s, ended))
         if replay:
-            recording = _with_replay(recording, Path(name), tell)
+            recording = _with_replay(recording, scratch, tell)
         findings = list((diagnose or _diagnose)(recording))
         if try_fixes:
-            findings = _with_trials(recording, findings, Path(name), tell)
+            findings = _with_trials(recording, findings, scratch, tell)
     folder = _save(recording, findings, workspace)
     next_command = _next(command, findings, workspace, tried=try_fixes)
     return ScriptProfile(recording, findings, folder, next_command, time.process_time() - began_cpu_s)

@@ -51,7 +51,6 @@ from unchoke.scenes.open_scenes import broken_scene, find_scenes, open_scenes, w
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
-MASKS = "masks"
 _CLASSES_AT_THE_USUAL_LIMIT = 4
 _LARGEST_LIMIT_BYTES = 512 * 2**20
 
@@ -328,7 +327,7 @@ def _refuse_other_runs(found: FoundRun) -> None:
 def _default_folder(found: FoundRun, out: Path | str | None) -> Path:
     """Each run has a folder of its own, so that none overwrites what another drew."""
     root = found.workspace.root if found.workspace is not None else Path(out) if out is not None else DEFAULT_ROOT
-    return root / MASKS / safe_name(found.record.run)
+    return Workspace(root).masks / safe_name(found.record.run)
 
 
 def _settings(trained: TrainedSegmenter, scenes: str, *, memory: str | None, device: str | None, on: str | None) -> Settings:

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -62,6 +62,15 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Create or replace `path` with UTF-8 `text`, line endings as given, and names that are no UTF-8 spelled out."""
     write_bytes(path, valid_text(text).encode("utf-8"))
+
+
+def write_changed(folder: Path, texts: Mapping[str, str]) -> list[str]:
+    """Write the files below `folder` whose text is not this already; their names."""
+    files = {name: folder / name for name in texts}
+    changed = [name for name, file in files.items() if not file.is_file() or file.read_text(encoding="utf-8") != texts[name]]
+    for name in changed:
+        write_text(files[name], texts[name])
+    return changed
 
 
 def valid_text(text: str) -> str:

@@ -29,7 +29,10 @@ class StageDone:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is. `done` and `total` count `unit`s; `rate_per_s` is measured in this run, `left_s` estimated from it."""
+    """How far a stage is. `done` and `total` count `unit`s; `rate_per_s` is measured in this run, `left_s` estimated from it.
+
+    `figures` is the row of a training's history that an epoch which just ended has added.
+    """
 
     stage: str
     done: int
@@ -39,6 +42,7 @@ class Progress:
     left_s: float | None = None
     failed: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ class DataRecord(RecordPart):
     num_samples: Number | None = None
     num_quarantined: Number | None = None
     splits: Named[Number] = {}
+    digest: str = ""
+    """What tells all samples, their contents, labels and splits from others; absent in older records."""
     split_digests: Named[str] = {}
     """What tells the photos that were validated and tested on from others; absent in older records."""
     content_digests: Named[str] = {}

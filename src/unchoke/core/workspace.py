@@ -22,7 +22,18 @@ DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
 _GLANCE_S = 0.2
 """Longer than `is_owned` of another process holds the lock."""
-_OWN_FOLDERS = ("experiments", "features", "engines", "patches", "tiles", "pixels", "logs", "curation", "thumbnails")
+_OWN_FOLDERS = (
+    "experiments",
+    "features",
+    "engines",
+    "patches",
+    "tiles",
+    "pixels",
+    "logs",
+    "curation",
+    "thumbnails",
+    "tensorboard",
+)
 _OWN_FILES = (
     "unchoke.toml",
     "manifest.csv",
@@ -97,9 +108,24 @@ class Workspace:
         return self.root / "logs"
 
     @property
+    def tensorboard(self) -> Path:
+        """What TensorBoard shows of runs that were trained with `--log tensorboard`, a folder for each."""
+        return self.root / "tensorboard"
+
+    @property
     def profiler_logs(self) -> Path:
         """Traces of torch.profiler, and pages made of them."""
         return self.logs / "profiler"
+
+    @property
+    def masks(self) -> Path:
+        """Masks that `segment predict` drew, a folder for each run."""
+        return self.root / "masks"
+
+    @property
+    def lint_file(self) -> Path:
+        """What `lint --out` found last."""
+        return self.logs / "lint.json"
 
     @property
     def thumbnails(self) -> Path:

@@ -13,7 +13,6 @@ import queue
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core.errors import MachineError, UsageError, missing_extra
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.notebooks.cell_record import CellFigures, CellRun, CellTask, NotebookRun, Status
 
 _ENDINGS: dict[Status, str] = {
@@ -82,7 +82,7 @@ def run_cells(
     done: dict[int, CellRun] = {}
     ended, interrupted = "", False
     began_s = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="unchoke-") as name, NotebookKernel(kernel, folder, Path(name)) as session:
+    with scratch_folder("notebook") as scratch, NotebookKernel(kernel, folder, scratch) as session:
         for task in tasks:
             run = session.run(task, limit_s)
             done[task.number] = run

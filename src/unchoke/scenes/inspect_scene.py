@@ -16,6 +16,7 @@ import numpy as np
 from unchoke.core.errors import list_some
 from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import open_plain
+from unchoke.photos.pixels.image import DecodeError, open_pillow
 from unchoke.scenes.handles import HandlePool, unreadable
 from unchoke.scenes.scene_facts import (
     Affine6,
@@ -216,12 +217,10 @@ def _orientation(dataset: Any, path: str) -> int:
     """The EXIF orientation of a photo, 1 where it has none. GDAL reads it from JPEG alone."""
     if dataset.driver == "JPEG":
         return int(dataset.tags().get("EXIF_Orientation", 1))
-    from PIL import Image
-
     try:
-        with open_plain(path) as file, Image.open(file) as image:
+        with open_plain(path) as file, open_pillow(file) as image:
             return int(image.getexif().get(_ORIENTATION_TAG, 1))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except (DecodeError, OSError, SyntaxError, ValueError):
         return 1  # too large or too odd for Pillow, which would have to decode it; GDAL has opened it as it is stored
 
 

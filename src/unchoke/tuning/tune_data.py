@@ -18,8 +18,7 @@ from unchoke.core.fingerprint import hash_int
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture
 from unchoke.machine.backend import has_glibc, is_cpu, torch_device
-from unchoke.photos.check_samples import scan_corrected
-from unchoke.photos.manifest import recall_manifest
+from unchoke.photos.check_samples import recall_sides_before, scan_corrected, tied_before
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
@@ -75,7 +74,7 @@ def quiet(session: Session) -> Session:
 def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
     """Look at what there is, and pick pictures to train on, spread by hash."""
     settings = session.settings
-    scan, _ = scan_corrected(session)
+    scan, corrected = scan_corrected(session)
     check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     samples, _ = assign_splits(
         scan.samples,
@@ -84,7 +83,7 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
         folds=settings.folds,
         fold=settings.test_fold,
         seed=settings.seed,
-        previous=recall_manifest(session.workspace.manifest_file, session.warn),
+        previous=tied_before(recall_sides_before(session, scan), corrected),
         weights=settings.target_weights,
     )
     unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")

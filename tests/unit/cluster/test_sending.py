@@ -116,4 +116,4 @@ def test_what_was_sent_goes_with_the_host_however_it_ends(tmp_path: Path) -> Non
     folder, end = Path(ended.stdout.strip()), time.monotonic() + 30
     while folder.exists() and time.monotonic() < end:
         time.sleep(0.05)
-    assert folder.name.startswith("unchoke-sent-") and not folder.exists()
+    assert folder.name.startswith("sent-") and not folder.exists()

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.clock import StageTimers
+from unchoke.core.input_file import open_plain
+from unchoke.photos.pixels.image import open_pillow
 from unchoke.tuning.compare import Likeness, Numbers, equal_outputs
 
 if TYPE_CHECKING:
@@ -141,9 +143,7 @@ def plain_reader() -> tuple[str, Read]:
 
 
 def _read_with_pillow(path: str) -> Pixels:
-    from PIL import Image
-
-    with Image.open(path) as image:
+    with open_plain(path) as file, open_pillow(file) as image:
         return np.asarray(image.convert("RGB"))
 
 

@@ -8,7 +8,6 @@ and so does what there was no time for. `list_claims` gives the list alone. Both
 from __future__ import annotations
 
 import platform
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from unchoke.core import atomic
 from unchoke.core.errors import UnchokeError
 from unchoke.core.events import OnEvent, StageDone, StageStarted, ignore
 from unchoke.core.setting_values import refuse_number
+from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.machine_facts import MachineFacts
 from unchoke.reports.json import SCHEMA, to_jsonable
@@ -105,8 +105,8 @@ def claims_run(
     """
     claims = choose_claims(names)
     refuse_number("--minutes", minutes, example=f"{MINUTES:g}")
-    with tempfile.TemporaryDirectory(prefix=atomic.TEMPORARY_PREFIX, suffix=atomic.TEMPORARY_SUFFIX) as folder:
-        run = ClaimsRun(Bench(Path(folder), sizes=sizes), claims, minutes=minutes, on_event=on_event)
+    with scratch_folder("claims") as folder:
+        run = ClaimsRun(Bench(folder, sizes=sizes), claims, minutes=minutes, on_event=on_event)
         result = run.result()
     if out is None:
         return result
