@@ -86,6 +86,7 @@ class RayNet:
             "GLOO_SOCKET_IFNAME": "eth0",
             "OMP_NUM_THREADS": "1",
             "HOME": str(self.dir),
+            "TMPDIR": str(self.dir / "local"),  # each node's own: nothing tidies up on a machine that is switched off
         }
 
     @property

@@ -1,4 +1,5 @@
-"""The commands of the manual, run as they stand there: `python tests/manual/run_pages.py [PAGE …]` puts in what they print now.
+"""The commands of the manual, run as they stand there: `python tests/manual/run_pages.py [PAGE …]` puts in what they print now,
+with `--check` it only says where that differs.
 
 A block marked `console` holds commands after `$ ` and, below each, lines of what it printed. A block with `title="NAME"` is a
 file, and a comment `<!-- run: LINE -->` a line that is run unseen. Pages of one group share a folder that is empty at first, and
@@ -156,7 +157,7 @@ def _run_block(page: str, body: str, drifts: list[Drift]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run_group(pages: list[str], folder: Path, *, write: bool = False) -> list[Drift]:
+def run_group(pages: list[str], folder: Path, *, write: bool) -> list[Drift]:
     """All pages of a group, one after the other in `folder`."""
     drifts = []
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # `python` is the one that runs this
@@ -171,12 +172,13 @@ def run_group(pages: list[str], folder: Path, *, write: bool = False) -> list[Dr
 
 def main() -> int:
     wait_briefly()
-    wanted = {Path(name).resolve().relative_to(DOCS).as_posix() for name in sys.argv[1:]}
+    check = "--check" in sys.argv[1:]
+    wanted = {Path(name).resolve().relative_to(DOCS).as_posix() for name in sys.argv[1:] if name != "--check"}
     drifts = []
     for pages in GROUPS.values():
         if not wanted or wanted & set(pages):
             with tempfile.TemporaryDirectory() as folder:
-                drifts += run_group(pages, Path(folder), write=True)
+                drifts += run_group(pages, Path(folder), write=not check)
     sys.stderr.writelines(f"{drift}\n" for drift in drifts)
     return 1 if drifts else 0
 

@@ -17,7 +17,8 @@ from functools import cache
 from pathlib import Path
 
 _REMOVE_LATER = """(trap "" HUP INT
-while kill -0 "$1" 2>/dev/null && [ -d "$2" ]; do sleep 1; done
+alive() { kill -0 "$1" 2>/dev/null && ! grep -qs "^State:.*Z" "/proc/$1/status"; }  # one that nobody waited for is dead, too
+while alive "$1" && [ -d "$2" ]; do sleep 1; done
 for turn in 1 2 3 4 5; do rm -rf "$2" && break; sleep 1; done) &"""  # what the process started may still be writing there
 
 

@@ -24,11 +24,12 @@ def test_a_folder_lives_as_long_as_its_block() -> None:
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_nothing_is_left_however_a_process_ends(end: str, tmp_path: Path) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", KEEPS + end], env=env, stdout=subprocess.DEVNULL)
-    limit_s = time.monotonic() + 30
-    while any(tmp_path.iterdir()) and time.monotonic() < limit_s:
-        time.sleep(0.05)
-    assert list(tmp_path.iterdir()) == []
+    with subprocess.Popen([sys.executable, "-c", KEEPS + end], env=env, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout and child.stdout.read().startswith(str(tmp_path))
+        limit_s = time.monotonic() + 30
+        while any(tmp_path.iterdir()) and time.monotonic() < limit_s:  # nobody has waited for the child so far
+            time.sleep(0.05)
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks there")
