@@ -31,11 +31,13 @@ _UNKNOWN = "not stated where they come from; look it up before you pass the mode
 
 @dataclass(frozen=True, eq=False)
 class AssembledModel:
-    """`cover_px`: the short side a JPEG keeps when it is decoded smaller, None where it is not; `weights`: whose they are."""
+    """`cover_px`: the short side a JPEG keeps when it is decoded smaller, None where it is not; `least_px`: columns and rows that
+    a photo must have; `weights`: whose they are."""
 
     model: PhotoModel
     names: tuple[str, ...]
     cover_px: int | None
+    least_px: tuple[int, int]
     weights: tuple[dict[str, str], ...]
 
 
@@ -68,7 +70,9 @@ def _assembled(parts: list[_Part], answers: nn.Module, kind: str, temperature: f
     model = PhotoModel(answers, is_class=kind == "classification", temperature=temperature)
     covers = [shown_cover_px(part.recipe) for part in parts]
     cover_px = None if None in covers else max(cover for cover in covers if cover is not None)
-    return AssembledModel(model, parts[0].names, cover_px, tuple(_distinct(part.weights for part in parts)))
+    columns, rows = zip(*(part.recipe.tiles.least_px for part in parts), strict=True)
+    weights = tuple(_distinct(part.weights for part in parts))
+    return AssembledModel(model, parts[0].names, cover_px, (max(columns), max(rows)), weights)
 
 
 def _head_part(found: FoundRun, weights: Path | str | None) -> _Part:

@@ -98,7 +98,7 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
     timers = StageTimers()
     with timers.stage("load"):
         found = find_run(run, out=out)
-        found.refuse_masks("evaluate")
+        found.refuse_masks("unchoke evaluate")
         opened = _open_run(found, listener)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):

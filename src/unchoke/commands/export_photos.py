@@ -58,7 +58,8 @@ class PhotoExport:
     def facts(self) -> dict[str, Any]:
         """What is written into the file besides what every file says."""
         assembled = self.assembled
-        return {"names": list(assembled.names), "jpeg_cover_px": assembled.cover_px, "weights": list(assembled.weights)}
+        shown = {"jpeg_cover_px": assembled.cover_px, "least_px": list(assembled.least_px)}
+        return {"names": list(assembled.names), **shown, "weights": list(assembled.weights)}
 
     def samples(self) -> list[NDArray[Any]]:
         """Photos of the train side, each a batch of one."""

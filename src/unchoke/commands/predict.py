@@ -140,7 +140,7 @@ def predict(
     listener = on_event or default_listener()
     options = RowOptions(probabilities, top, unsure_below, level)
     found = find_run(run, out=out)
-    found.refuse_masks("predict")
+    found.refuse_masks("unchoke predict")
     options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
     paths = list_images(images)
     saved = None if to is None else _table_file(to, found, [*paths, inputs, weights])

@@ -29,12 +29,10 @@ class Limit:
     difference: float
     mean_difference: float
 
-    def words(self) -> str:
+    def words(self, *, is_class: bool) -> str:
         """``at least 100 % the same first class, differences of at most 0.001 and 0.001 on average``"""
-        return (
-            f"at least {100 * self.top1:g} % the same first class, differences of at most {self.difference:g} "
-            f"and {self.mean_difference:g} on average"
-        )
+        same = f"at least {100 * self.top1:g} % the same first class, " if is_class else ""
+        return f"{same}differences of at most {self.difference:g} and {self.mean_difference:g} on average"
 
 
 LIMITS = {"f32": Limit(1.0, 1e-3, 1e-3), "f16": Limit(0.995, 0.05, 0.01), "int8": Limit(0.97, 0.3, 0.05)}
@@ -107,15 +105,20 @@ class ModelAgreement:
         """What each precision promises."""
         return PIXEL_LIMITS if self.unit == "window" else LIMITS
 
+    def promise(self, precision: str) -> str:
+        """What `precision` promises of such a model."""
+        return self.limits[precision].words(is_class=self.photos.top1 is not None)
+
     def refuse_below(self, *, format_: str, precision: str) -> None:
         """Refuse what does not keep the promise, with the figures."""
         limit = self.limits[precision]
         same = limit.top1 if precision == "f32" else 0.0  # a handful of one photo's odd sizes make no share
         if self.photos.keeps(limit) and self.other_sizes.keeps(Limit(same, limit.difference, limit.difference)):
             return
+        promised = f"{precision} promises {self.promise(precision)}"
         raise DataError(
             f"the {format_} file in {precision} does not answer as the run does, so it is not handed over",
-            why=f"{self.words()}; on pictures of other sizes {self.other_sizes.words()}; {precision} promises {limit.words()}",
+            why=f"{self.words()}; on pictures of other sizes {self.other_sizes.words()}; {promised}",
             try_=_TRY[precision],
         )
 

@@ -65,6 +65,10 @@ def read_pixels(path):
             factor = next((f for f in (8, 4, 2) if min(image.size) // f >= cover), 1)
             image.draft(None, (image.width // factor, image.height // factor))
         image = ImageOps.exif_transpose(image)
+        if image.mode == "F" or (image.mode == "I" and not 0 <= image.getextrema()[0] <= image.getextrema()[1] < 65536):
+            raise ValueError(f"{{path}}: its numbers do not fit 16 bits")
+        if image.width < FACTS["least_px"][0] or image.height < FACTS["least_px"][1]:
+            raise ValueError(f"{{path}}: {{image.width}}x{{image.height}} pixels are too few for its tiles")
         if image.mode.startswith("I"):  # 16 bits of grey
             return np.repeat((np.asarray(image) >> 8).astype(np.uint8)[..., None], 3, axis=2)
         return np.array(image.convert("RGB"))

@@ -58,8 +58,7 @@ def _figures(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
     yield "| figure | value | 95 % interval |"
     yield "|---|---|---|"
     for metric in metrics_of(record, split):
-        name = metric.label + (f" of {metric.target}" if metric.target else "")
-        yield f"| {name} | {metric.text} | {metric.interval or '–'} |"
+        yield f"| {metric.label} | {metric.text} | {metric.interval or '–'} |"
     sentences = (baseline_sentence(record), value_interval_sentence(record), gap_sentence(record), curve_sentence(record))
     told = [sentence for sentence in sentences if sentence] + (list(record.notes) if facts["output"] == "masks" else [])
     if told:
@@ -74,9 +73,12 @@ def _contract(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _photo_contract(facts: Mapping[str, Any]) -> Iterator[str]:
-    yield "- in: `pixels`, uint8, photos of one size (n × height × width × RGB); any n, any size, upright."
+    wide, high = facts["least_px"]
+    size = "any size" if (wide, high) == (1, 1) else f"any size from {wide}×{high} pixels"
+    yield f"- in: `pixels`, uint8, photos of one size (n × height × width × RGB); any n, {size}, upright."
     yield f"- out: `{facts['output']}`, float32 (n × {len(facts['names'])}), in the order of `names` in `{FACTS}`."
-    yield "- inside: antialiased resize, crop, normalisation, network, calibration."
+    last = ", calibration" if facts["output"] == "probabilities" else ""
+    yield f"- inside: antialiased resize, crop, normalisation, network{last}."
     cover = facts["jpeg_cover_px"]
     shrunk = f", a JPEG at 1/2, 1/4 or 1/8 of its size while its short side keeps {cover:,} pixels" if cover else ""
     yield f"- outside: decoding and turning upright{shrunk}: `read_pixels` in `{SCRIPT}` does both."
@@ -102,7 +104,7 @@ def _checked(facts: Mapping[str, Any], agreement: ModelAgreement) -> Iterator[st
     yield f"- {agreement.words()}"
     sizes = ", ".join(f"{width}×{height}" for width, height in agreement.sizes)
     yield f"- pictures of {sizes}: {agreement.other_sizes.words()}"
-    yield f"- {facts['precision']} promises {agreement.limits[facts['precision']].words()}; it would have been refused otherwise"
+    yield f"- {facts['precision']} promises {agreement.promise(facts['precision'])}; it would have been refused otherwise"
     if agreement.recorded is not None:
         yield f"- beside what the run said when it was judged ({facts['engine']}): {agreement.recorded.words()}"
     what = "a window" if facts["output"] == "masks" else "a photo, from its file to the answer"

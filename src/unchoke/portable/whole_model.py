@@ -58,7 +58,7 @@ class HeadAnswers(nn.Module):
         stacked = stack_params([head.params], device=torch.device("cpu"))
         self.kept = {name: f"head_{name.replace('.', '_')}" for name in stacked}  # torch takes no dots in names
         for name, values in stacked.items():
-            self.register_buffer(self.kept[name], values)
+            self.register_parameter(self.kept[name], nn.Parameter(values))
         self.register_buffer("mean", torch.from_numpy(head.standardiser.mean))
         self.register_buffer("inverse_std", torch.from_numpy(head.standardiser.std).reciprocal())
         self.register_buffer("target_mean", torch.from_numpy(head.target_mean))

@@ -64,7 +64,7 @@ class FoundRun:
         """For commands about classes and values: a run that draws masks has its own."""
         if self.record.draws_masks:
             raise UsageError(
-                f"{self.record.run} draws masks, and `unchoke {command}` is for classes and values",
+                f"{self.record.run} draws masks, and `{command}` is for classes and values",
                 why="it was made by `unchoke segment train`",
                 try_=f"unchoke segment predict {self.record.run} SCENES, or `unchoke report` for its figures",
             )

@@ -52,6 +52,33 @@ def test_it_answers_with_the_weights_it_has(workspace: Path, files: list[Path]) 
     assert np.allclose(answers, answers[0])
 
 
+def test_it_is_in_evaluation_mode_and_answers_so_in_any(workspace: Path, files: list[Path]) -> None:
+    model = unchoke.load_model("exp_1", out=workspace)
+    assert not any(part.training for part in model.modules())
+    answers = model.predict_proba(files)
+    model.train()
+    assert np.array_equal(model.predict_proba(files), answers)
+    assert all(part.training for part in model.modules())
+
+
+def test_its_head_can_be_trained_further(workspace: Path, files: list[Path]) -> None:
+    model = unchoke.load_model("exp_1", out=workspace)
+    assert not any(values.requires_grad for values in model.parameters())
+    head = {name: values for name, values in model.requires_grad_(True).named_parameters() if "head_" in name}
+    pixels = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in files]))
+    model(pixels)[:, 0].sum().backward()
+    assert head and all(values.grad is not None and values.grad.abs().sum() > 0 for values in head.values())
+
+
+@pytest.mark.parametrize("mode", ["I;16", "P", "L"])
+def test_images_of_any_mode_are_seen_as_their_files_are(mode: str, workspace: Path, tmp_path: Path) -> None:
+    grey = np.arange(64 * 48, dtype=np.uint16).reshape(64, 48) * 20
+    image = Image.fromarray(grey) if mode == "I;16" else Image.fromarray((grey >> 8).astype(np.uint8)).convert(mode)
+    image.save(tmp_path / "grey.png")
+    model = unchoke.load_model("exp_1", out=workspace)
+    assert np.array_equal(model.predict_proba([image]), model.predict_proba([tmp_path / "grey.png"]))
+
+
 @pytest.mark.system
 def test_a_network_answers_as_predict_does(workspace: Path, files: list[Path]) -> None:
     run = unchoke.train(out=workspace, on_event=ignore, cut="-2", epochs=1, views=0).run
@@ -83,6 +110,12 @@ def test_what_is_no_picture_is_refused_with_a_sentence(workspace: Path, files: l
         model.predict(str(files[0]))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="float32"):
         model.predict([np.zeros((8, 8, 3), np.float32)])
+    with pytest.raises(UsageError, match="Tensor is no picture"):
+        model.predict([torch.zeros((8, 8, 3), dtype=torch.uint8)])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="is no picture"):
+        model.predict([np.zeros((0, 8, 3), np.uint8)])
+    with pytest.raises(UsageError, match="no such device"):
+        unchoke.load_model("exp_1", out=workspace, device="banana")
     (tmp_path / "no.jpg").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"no\.jpg"):
         model.predict([files[0], tmp_path / "no.jpg"])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from unchoke.portable.example_script import render_script
+import numpy as np
+import pytest
+from PIL import Image
+
+from unchoke.portable.example_script import FACTS, RUNTIMES, SCRIPT, load_script, render_script
 
 
 @pytest.mark.parametrize("format_", ["onnx", "openvino", "pt2"])
@@ -14,3 +19,23 @@ def test_it_is_a_program_that_opens_pictures_alone(format_: str) -> None:
     assert script.count("Image.open(") == script.count("Image.open(path, formats=FORMATS)") == 1
     assert '"JPEG PNG ' in script
     assert "EPS" not in script
+
+
+def test_it_refuses_what_predict_refuses(tmp_path: Path) -> None:
+    """The part that reads photos; there is no model here to open."""
+    script = render_script("onnx", "values").replace(RUNTIMES["onnx"].opened, "").replace("import onnxruntime\n", "")
+    (tmp_path / SCRIPT).write_text(script, encoding="utf-8")
+    (tmp_path / FACTS).write_text(json.dumps({"jpeg_cover_px": None, "least_px": [4, 2]}), encoding="utf-8")
+    read_pixels = load_script(tmp_path).read_pixels
+    values = {
+        "float.tif": np.ones((8, 8), np.float32),
+        "deep.tif": np.full((8, 8), 70_000, np.int32),
+        "narrow.png": np.zeros((8, 3), np.uint8),
+        "grey.png": np.full((8, 8), 65_535, np.uint16),
+    }
+    for name, pixels in values.items():
+        Image.fromarray(pixels).save(tmp_path / name)
+    for name in ("float.tif", "deep.tif", "narrow.png"):
+        with pytest.raises(ValueError, match=name):
+            read_pixels(tmp_path / name)
+    assert (read_pixels(tmp_path / "grey.png") == 255).all()

@@ -302,10 +302,10 @@ def _decode_pillow(data: bytes, cover_px: int | None) -> Pixels:
         except (OSError, SyntaxError, ValueError, EOFError) as error:
             problem: DecodeProblem = "truncated" if "truncated" in str(error) else "unreadable"
             raise DecodeError(problem, str(error)) from error
-        return np.array(_to_rgb(image))  # a copy: Pillow's own memory is read-only
+        return np.array(to_rgb(image))  # a copy: Pillow's own memory is read-only
 
 
-def _to_rgb(image: Image) -> Pixels:
+def to_rgb(image: Image) -> Pixels:
     """8-bit RGB of any Pillow mode. Deep grey is scaled, not clipped; transparency is dropped, as `convert("RGB")` does."""
     if image.mode.startswith("I"):
         deep = np.asarray(image).astype(np.int64)

@@ -84,6 +84,11 @@ class TilePlan:
         return self.num_tiles == 1
 
     @property
+    def least_px(self) -> tuple[int, int]:
+        """Columns and rows that a picture must have: a pixel for each tile."""
+        return self.streams * self.cols, self.rows
+
+    @property
     def text(self) -> str:
         """``2×(2×2)``: streams, then rows and columns of each."""
         return f"{self.streams}×({self.rows}×{self.cols})"
@@ -133,7 +138,7 @@ def cover_px(plan: TilePlan, preprocess: Preprocess, *, times: float = COVER) ->
 def cut_tiles(image_hwc: Pixels, plan: TilePlan, preprocess: Preprocess) -> Pixels:
     """(tiles, size, size, 3): every tile of the picture, resized whole to the network's input. A picture too small is refused."""
     height, width = image_hwc.shape[:2]
-    if height < plan.rows or width < plan.streams * plan.cols:
+    if width < plan.least_px[0] or height < plan.least_px[1]:
         raise DecodeError("unreadable", f"{width}×{height} pixels are too few for {plan.text} tiles")
     side = preprocess.size_px
     how = preprocess.interpolation if preprocess.interpolation in _UINT8_RESIZES else "bicubic"
