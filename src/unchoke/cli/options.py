@@ -72,4 +72,6 @@ On = Annotated[
     str | None,
     typer.Option("--on", help="The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone."),
 ]
+HomeRun = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest or best.", autocompletion=complete_run)]
+"""One in the workspace it was trained in."""
 Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.", autocompletion=complete_run)]

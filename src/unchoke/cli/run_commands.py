@@ -12,7 +12,7 @@ import typer
 import unchoke
 from unchoke.cli.completion import complete_preset, complete_run
 from unchoke.cli.help_page import HelpfulApp
-from unchoke.cli.options import Json, Out, Run, Weights
+from unchoke.cli.options import HomeRun, Json, Out, Run, Weights
 from unchoke.cli.showing import PlainResult, Result, show
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class ModelPrecision(StrEnum):
 
 
 def export(
-    run: Run,
+    run: HomeRun,
     to: Annotated[Path, typer.Option("--to", help="The folder to make.")],
     format: Annotated[
         ModelFormat, typer.Option("--format", help="For onnxruntime, OpenVINO, or torch alone.")

@@ -89,12 +89,16 @@ class MaskExport:
 
     def facts(self) -> dict[str, Any]:
         """What is written into the file besides what every file says."""
-        trained = self.trained
-        files = {name: place for place, name in enumerate(dict.fromkeys(band.path for band in self.material.facts[0].bands))}
+        trained, bands = self.trained, self.material.facts[0].bands
+        files: dict[str, str] = {}
+        for band in bands:
+            files.setdefault(band.path, band.name)
+        places = list(files)
         return {
             "names": list(trained.class_names),
             "bands": list(self.material.band_names),
-            "bands_in_files": [[files[band.path], band.number] for band in self.material.facts[0].bands],
+            "files": list(files.values()),
+            "bands_in_files": [[places.index(band.path), band.number] for band in bands],
             "window_px": trained.spec.patch_px,
             "overlap_px": trained.overlap_px,
             "scale": _scale_facts(trained, self.material),

@@ -53,7 +53,9 @@ class ExportedModel:
         return {"folder": str(self.folder), "run": self.run, "size_bytes": self.size_bytes, **self.facts, "agreement": agreement}
 
     def to_text(self) -> str:
-        given = "SCENE.tif MASK.tif" if self.facts["output"] == "masks" else "PHOTO"
+        from unchoke.portable.example_script import usage
+
+        given = usage(self.facts["output"], self.facts.get("files", ()))
         return "\n".join(
             [
                 f"exported  {self.folder / self.facts['file']} ({format_bytes(self.size_bytes)}, {self.facts['precision']})",
@@ -95,6 +97,10 @@ def export_model(
     if to.exists():
         why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
         raise UsageError(f"{to} exists already", why=why, try_=try_)
+    if files := [place for place in to.parents if place.is_file()]:
+        raise UsageError(f"{to} cannot be made", why=f"{files[0]} is a file", try_="choose a folder with --to")
+    if to.parent.is_dir() and atomic.is_being_built(to):
+        raise UsageError(f"another command is making {to}", why="it is not done yet", try_=f"wait for it, or --to {to}-2")
     found = find_run(run, out=out)
     stated = _units(found.record, units)
     with _opened(found, weights) as work:
@@ -139,7 +145,7 @@ def _write(work: ModelExport, record: RunRecord, built: Path, own: dict[str, Any
     }
     samples = work.samples() if precision == "int8" else []
     write_model(model, built, FileOrder(format_, precision, facts, samples))
-    atomic.write_text(built / SCRIPT, render_script(format_, model.output))
+    atomic.write_text(built / SCRIPT, render_script(format_, model.output, facts.get("files", ())))
     atomic.write_json(built / FACTS, facts)
     agreement = work.compare(built)
     agreement.refuse_below(format_=format_, precision=precision)

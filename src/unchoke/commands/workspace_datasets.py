@@ -10,7 +10,7 @@ import csv
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -36,14 +36,22 @@ from unchoke.scenes.tiling.tile_outcome import MANIFEST_NAME
 from unchoke.training.network.prepare_pixels import StoredPixels, pixel_recipe
 
 Split = Literal["train", "val", "test"]
+SPLITS = get_args(Split)
 Pair = tuple[Any, torch.Tensor]
 _MEAN = (0.0, 0.0, 0.0)
+
+
+def _refuse_unknown(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        choices = ", ".join(map(repr, known))
+        raise UsageError(f"{name}={value!r} is none of {choices}", why="there is no such choice", try_=f"{name}={known[-1]!r}")
 
 
 class _Photos(Dataset[Pair]):
     """Samples of one split with their targets: a class number, or a float for each of several columns."""
 
     def __init__(self, out: str | Path | None, split: Split | None, transform: Callable[[Any], Any] | None) -> None:
+        _refuse_unknown("split", split, (None, *SPLITS))
         self.workspace = Workspace(Path(DEFAULT_ROOT if out is None else out))
         self.split, self.transform = split, transform
         frame = load_manifest(self.workspace.manifest_file)
@@ -139,6 +147,10 @@ class PhotoDataset(_Photos):
         cache: Literal["disk", "none"] = "disk",
         transform: Callable[[torch.Tensor], Any] | None = None,
     ) -> None:
+        _refuse_unknown("split", split, (None, *SPLITS))
+        _refuse_unknown("cache", cache, ("disk", "none"))
+        if size_px < 1:
+            raise UsageError(f"photos of {size_px} pixels a side", why="there is nothing to see in them", try_="size_px=224")
         super().__init__(out, None, transform)
         everything = tuple(self.sample_ids)
         canvas = Canvas(TilePlan(), Preprocess(size_px, 1.0, "center", "bicubic", _MEAN, _MEAN))
@@ -194,6 +206,7 @@ class TileDataset(Dataset[Pair]):
         split: Split | None = None,
         transform: Callable[[torch.Tensor, torch.Tensor], Any] | None = None,
     ) -> None:
+        _refuse_unknown("split", split, (None, *SPLITS))
         workspace = Workspace(Path(DEFAULT_ROOT if out is None else out))
         self.folder, self.split, self.transform = workspace.root / "tiles", split, transform
         manifest = self.folder / MANIFEST_NAME

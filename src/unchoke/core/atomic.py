@@ -24,6 +24,7 @@ from unchoke.core.errors import MachineError
 from unchoke.core.units import format_bytes
 
 TEMPORARY_PREFIX = ".unchoke-"
+_BUSY = ".busy"
 TEMPORARY_SUFFIX = ".tmp"
 _umask_lock = threading.Lock()
 _SOME_SIZE = "a largest size"
@@ -92,19 +93,37 @@ def render_json(value: Any) -> str:
 def build_folder(target: Path) -> Iterator[Path]:
     """An empty folder to fill. When the block ends well it becomes `target`, which must not exist yet; otherwise it vanishes.
 
-    What a kill left of it is swept with `sweep_temporaries(target.parent, of=target.name)`.
+    What a kill left of it is swept with `sweep_temporaries(target.parent, of=target.name)`. `is_being_built` tells others of it.
     """
+    from filelock import FileLock
+
     target.parent.mkdir(parents=True, exist_ok=True)
     name = tempfile.mkdtemp(dir=target.parent, prefix=_prefix_of(target.name), suffix=TEMPORARY_SUFFIX)
     built = Path(name)
     try:
         with no_room_explained(target):
-            yield built
+            with FileLock(built / _BUSY):
+                yield built
+            (built / _BUSY).unlink(missing_ok=True)
             built.chmod(0o777 & ~_current_umask())
             built.replace(target)
     except BaseException:
         shutil.rmtree(built, ignore_errors=True)
         raise
+
+
+def is_being_built(target: Path) -> bool:
+    """Whether a living process is filling what becomes `target`."""
+    from filelock import FileLock, Timeout
+
+    for name in listing.names(target.parent, prefix=_prefix_of(target.name), suffix=TEMPORARY_SUFFIX):
+        busy = target.parent / name / _BUSY
+        try:
+            if busy.exists():
+                FileLock(busy).acquire(timeout=0).lock.release()
+        except Timeout:
+            return True
+    return False
 
 
 def adopt(built: Path, target: Path) -> None:

@@ -68,7 +68,7 @@ def _not_allowed(path: Path, error: OSError) -> MachineError:
     return MachineError(
         f"{place} cannot be used",
         why=f"the system says: {error.strerror}",
-        try_="give a folder that may be written with --out DIR, or change the rights of this one",
+        try_="name a folder that may be written (a workspace with --out DIR), or change the rights of this one",
     )
 
 

@@ -50,9 +50,11 @@ class AnswerLikeness:
     mean_difference: float
 
     def words(self) -> str:
-        """``100.0 % the same first class, largest difference 2.1e-06``"""
-        same = "" if self.top1 is None else f"{_percent(self.top1)} the same first class, "
-        return same + f"largest difference {self.difference:.1e}, {self.mean_difference:.1e} on average"
+        """``100.0 % the same first class, largest difference 2.1e-06, 1.0e-07 on average``"""
+        if self.top1 is None:
+            return f"largest difference {self.difference:.1e} standard deviations, {self.mean_difference:.1e} on average"
+        same = f"{_percent(self.top1)} the same first class"
+        return f"{same}, largest difference {self.difference:.1e}, {self.mean_difference:.1e} on average"
 
     def keeps(self, limit: Limit) -> bool:
         """Whether it is as good as `limit`."""
@@ -97,8 +99,7 @@ class ModelAgreement:
 
     def words(self) -> str:
         """``100.0 % the same first class, largest difference 2.1e-06, 1.0e-07 on average, on 42 test photos``"""
-        in_ = "" if self.photos.top1 is not None else " standard deviations"
-        return f"{self.photos.words()}{in_}, on {format_count(self.num_compared, f'{self.split} {self.unit}')}"
+        return f"{self.photos.words()}, on {format_count(self.num_compared, f'{self.split} {self.unit}')}"
 
     @property
     def limits(self) -> dict[str, Limit]:

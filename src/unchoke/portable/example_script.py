@@ -7,6 +7,7 @@ export is handed over runs these very functions: what is compared is what is shi
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ RUNTIMES: dict[Format, Runtime] = {
         "torch", 'session = torch.export.load(HERE / "model.pt2").module()', "session(torch.from_numpy(pixels)).numpy()"
     ),
 }
-_PHOTOS = '''"""python predict.py PHOTO … says what PHOTO shows. It needs {package}, numpy and Pillow, and nothing else."""
+_PHOTOS = '''"""python predict.py {given} says what PHOTO shows. It needs {package}, numpy and Pillow, and nothing else."""
 import json
 import sys
 from pathlib import Path
@@ -80,16 +81,19 @@ def predict(pixels):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit("python predict.py {given}")
     for path in sys.argv[1:]:
         answers = predict(read_pixels(path)[None])[0].tolist()
         print(path, dict(zip(FACTS["names"], answers)))
 '''
-_SCENES = '''"""python predict.py SCENE.tif … MASK.tif draws the mask of a scene, its bands in one file or in several of one grid.
+_SCENES = '''"""python predict.py {given} draws the mask of a scene.
 
 It needs {package}, numpy and rasterio, and nothing else. The model sees one window at a time: cutting windows, blending what it
 says of them, and the scene's own scale are here.
 """
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -102,11 +106,23 @@ SIDE, SHARED, SCALE = FACTS["window_px"], FACTS["overlap_px"], FACTS["scale"]
 {opened}
 
 
+def in_order(paths):
+    """The scene's files in the order of the model's bands: which is which, the names say, as in `scene_B10.tif`."""
+    wanted = FACTS["files"]
+    if len(wanted) == len(paths) == 1:
+        return paths
+    endings = [re.compile(rf"(^|[_.\\- ]){{re.escape(band)}}([_-]\\d{{{{2,3}}}}m)?$", re.IGNORECASE) for band in wanted]
+    found = [[path for path in paths if ending.search(Path(path).stem)] for ending in endings]
+    if len(paths) != len(wanted) or any(len(one) != 1 for one in found):
+        raise SystemExit(f"one file for each of {{', '.join(wanted)}} is wanted, its name ending so: {given}")
+    return [one[0] for one in found]
+
+
 def read_scene(paths):
     """Physical values (bands, height, width), not a number where one of the bands has none; and where the scene lies."""
     import rasterio
 
-    bands = []
+    bands, paths = [], in_order(paths)
     for place, number in FACTS["bands_in_files"]:
         with rasterio.open(paths[place]) as scene:
             profile, stored = scene.profile, scene.read(number, masked=True).astype(np.float32).filled(np.nan)
@@ -167,6 +183,8 @@ def predict(scene):
 if __name__ == "__main__":
     import rasterio
 
+    if len(sys.argv) < 3:
+        raise SystemExit("python predict.py {given}")
     bands, profile = read_scene(sys.argv[1:-1])
     said = predict(put_on_scale(bands))
     classes = np.where(np.isnan(said[0]), 255, said.argmax(axis=0)).astype(np.uint8)
@@ -177,8 +195,16 @@ if __name__ == "__main__":
 '''
 
 
-def render_script(format_: Format, output: str) -> str:
-    """The script as it is shipped."""
+def usage(output: str, files: Sequence[str] = ()) -> str:
+    """What the script is given: photos, or the files of a scene and the mask to draw."""
+    if output != "masks":
+        return "PHOTO …"
+    scene = [f"SCENE_{band}.tif" for band in files] if len(files) > 1 else ["SCENE.tif"]
+    return " ".join([*scene, "MASK.tif"])
+
+
+def render_script(format_: Format, output: str, files: Sequence[str] = ()) -> str:
+    """The script as it is shipped; `files` are those of a scene, each named by its band."""
     runtime = RUNTIMES[format_]
     what = "classes" if output == "probabilities" else "targets"
     words = {
@@ -187,6 +213,7 @@ def render_script(format_: Format, output: str) -> str:
         "asked": runtime.asked,
         "output": output.capitalize(),
         "what": what,
+        "given": usage(output, files),
     }
     formats = f'"{" ".join(PICTURE_FORMATS)}".split()'
     return _SCENES.format(**words) if output == "masks" else _PHOTOS.format(**words, formats=formats)

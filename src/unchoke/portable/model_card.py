@@ -5,12 +5,13 @@ In: the run's record, facts of the model and its `ModelAgreement`. Out: Markdown
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unchoke.core.record import RunRecord
 from unchoke.portable.agreement import ModelAgreement
-from unchoke.portable.example_script import FACTS, SCRIPT
+from unchoke.portable.example_script import FACTS, SCRIPT, usage
 from unchoke.reports.summary import (
     baseline_sentence,
     curve_sentence,
@@ -43,9 +44,16 @@ def render_card(record: RunRecord, facts: Mapping[str, Any], agreement: ModelAgr
 
 def _about(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
     names: Sequence[str] = facts["names"]
-    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+    shown = ", ".join(map(_plain, names[:_MOST_NAMES])) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
     yield f"{_WHAT[facts['output']]}: {shown}."
     yield f"`{facts['file']}`, {facts['precision']}, written by unchoke {facts['unchoke']} from {record.run}."
+
+
+def _plain(name: str) -> str:
+    """A name as it is, whatever Markdown would make of it."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", name)
 
 
 def _figures(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -58,7 +66,7 @@ def _figures(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
     yield "| figure | value | 95 % interval |"
     yield "|---|---|---|"
     for metric in metrics_of(record, split):
-        yield f"| {metric.label} | {metric.text} | {metric.interval or '–'} |"
+        yield f"| {_plain(metric.label)} | {metric.text} | {metric.interval or '–'} |"
     sentences = (baseline_sentence(record), value_interval_sentence(record), gap_sentence(record), curve_sentence(record))
     told = [sentence for sentence in sentences if sentence] + (list(record.notes) if facts["output"] == "masks" else [])
     if told:
@@ -69,7 +77,7 @@ def _figures(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
 def _contract(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from (_window_contract(facts) if facts["output"] == "masks" else _photo_contract(facts))
     for name, unit in facts["units"].items():
-        yield f"- unit of {name}: {unit}."
+        yield f"- unit of {_plain(name)}: {unit}."
 
 
 def _photo_contract(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -121,7 +129,7 @@ def _origin(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
 
 def render_readme(facts: Mapping[str, Any]) -> str:
     """What to install, what to type, which file is what."""
-    given = "SCENE.tif MASK.tif" if facts["output"] == "masks" else "PHOTO …"
+    given = usage(facts["output"], facts.get("files", ()))
     weights = f"`{facts['file']}`" + (" with `model.bin`" if facts["format"] == "openvino" else "")
     without = "no unchoke" if facts["format"] == "pt2" else "no torch, no unchoke"
     return (

@@ -13,6 +13,7 @@ import pytest
 from unchoke.commands.export_model import export_model
 from unchoke.commands.fit import fit, train
 from unchoke.commands.predict import predict
+from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import ignore
 from unchoke.portable import agreement
@@ -100,6 +101,18 @@ def test_what_is_in_the_way_is_left_alone(workspace: Path, tmp_path: Path) -> No
     (tmp_path / "model").mkdir()
     with pytest.raises(UsageError, match="exists already"):
         export_model("exp_1", to=tmp_path / "model", out=workspace, on_event=ignore)
+
+
+def test_what_is_being_made_is_left_alone(workspace: Path, tmp_path: Path) -> None:
+    with atomic.build_folder(tmp_path / "model"), pytest.raises(UsageError, match="another command is making"):
+        export_model("exp_1", to=tmp_path / "model", out=workspace, on_event=ignore)
+    assert [file.name for file in (tmp_path / "model").iterdir()] == []
+
+
+def test_a_place_below_a_file_is_refused_with_its_own_words(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be made"):
+        export_model("exp_1", to=tmp_path / "file" / "model", out=workspace, on_event=ignore)
 
 
 def test_an_attention_head_is_refused_with_a_sentence(workspace: Path, tmp_path: Path) -> None:

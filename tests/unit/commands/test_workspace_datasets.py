@@ -97,6 +97,15 @@ def test_tiles_come_with_their_masks(tmp_path: Path) -> None:
     assert shown.shape == (16, 2, 32, 32) and torch.equal(masks, (shown[:, 0] > 400).long())
 
 
+@pytest.mark.parametrize("how", [{"split": "validation"}, {"split": ""}, {"cache": "ram"}, {"size_px": 0}])
+def test_a_choice_that_does_not_exist_is_refused(how: dict[str, Any], workspace: Path) -> None:
+    with pytest.raises(UsageError):
+        unchoke.PhotoDataset(workspace, **how)
+    if "split" in how:
+        with pytest.raises(UsageError, match="'train', 'val', 'test'"):
+            unchoke.FeatureDataset(workspace, **how)
+
+
 def test_a_workspace_without_them_says_what_to_type(tmp_path: Path, workspace: Path) -> None:
     for kind in (unchoke.FeatureDataset, unchoke.PhotoDataset, unchoke.TileDataset):
         with pytest.raises(UsageError) as caught:

@@ -21,6 +21,22 @@ def test_it_is_a_program_that_opens_pictures_alone(format_: str) -> None:
     assert "EPS" not in script
 
 
+def test_files_of_a_scene_are_told_apart_by_their_bands(tmp_path: Path) -> None:
+    files = ["B2", "B10", "B3"]
+    script = render_script("onnx", "masks", files).replace(RUNTIMES["onnx"].opened, "").replace("import onnxruntime\n", "")
+    (tmp_path / SCRIPT).write_text(script, encoding="utf-8")
+    facts = {"window_px": 64, "overlap_px": 8, "scale": {}, "files": files}
+    (tmp_path / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    shipped = load_script(tmp_path)
+    assert "SCENE_B2.tif SCENE_B10.tif SCENE_B3.tif MASK.tif" in shipped.__doc__
+    assert shipped.in_order(["l8_B10.tif", "l8_B2.tif", "l8_b3_30m.tif"]) == ["l8_B2.tif", "l8_B10.tif", "l8_b3_30m.tif"]
+    for given in (["l8_B2.tif"], ["1.tif", "2.tif", "3.tif"], ["a_B2.tif", "b_B2.tif", "l8_B3.tif"]):
+        with pytest.raises(SystemExit, match="B2, B10, B3"):
+            shipped.in_order(given)
+    shipped.FACTS["files"] = ["1"]
+    assert shipped.in_order(["scene.tif"]) == ["scene.tif"]
+
+
 def test_it_refuses_what_predict_refuses(tmp_path: Path) -> None:
     """The part that reads photos; there is no model here to open."""
     script = render_script("onnx", "values").replace(RUNTIMES["onnx"].opened, "").replace("import onnxruntime\n", "")
