@@ -14,6 +14,7 @@ brings back. What is lost is accuracy rather than time, and the runs that were m
 
 **When this is fine.** Greyscale reads; pictures that stay within OpenCV (read, resized, written); a network trained from
 scratch on pictures that are always read this way, as long as it is also used so. Masks and depth maps have no colours to swap.
+Always a nit: which other reads it must agree with is not told by one file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from unchoke.code.facts.flow import NONE, Flow, Marks, follow
+from unchoke.code.facts.flow import NONE, Flow, Marks
 from unchoke.code.facts.networks import is_network_made
 from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.facts.vocabulary import words
@@ -34,7 +35,7 @@ RULE = Rule(
     group="input",
     stage="decode",
     title="BGR pixels used as RGB",
-    kind="risk",
+    kind="nit",
     gain="no speed: the accuracy lost to swapped colours",
 )
 
@@ -54,7 +55,6 @@ _NO_COLOURS = frozenset(
     {"mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
      "heatmap", "binary", "gt"}
 )  # fmt: skip
-_GREY_MAPS = ("gray", "grey", "gray_r", "Greys", "Greys_r", "binary", "bone")
 _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "image_dataset_from_directory", "ImageFolder"})
 
 
@@ -67,41 +67,20 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _used_as_rgb(program: Program, colours: _Colours) -> Iterator[Hit]:
-    grey = set(_shown_grey(program, colours))
     found: dict[ast.Call, str] = {}
     for marks, use in _uses(program, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if kind == _BGR and source not in grey and isinstance(source, ast.Call):
+            if kind == _BGR and isinstance(source, ast.Call):
                 found.setdefault(source, use)
-    knows = any("bgr" in text.lower() for _, text in program.prose)
     for source, use in found.items():
         read = program.text(source.func)
-        twins = [call for call in _twins(program, source) if call not in found]
         yield Hit(
             source,
             f"`{read}` gives blue, green, red; {use} takes it for red, green, blue",
             evidence={"read": read, "used by": use},
             fix=f"turn it round where it is read: `{_turned(program, source)}`",
-            kind="nit" if knows or twins else None,  # turned round in one place alone, they would differ
             fact=f"{read} {use}",
         )
-
-
-def _twins(program: Program, source: ast.Call) -> Iterator[ast.Call]:
-    """Other reads into a variable of the same name that are left as they are: what they give is compared with this."""
-    names = program.targets(source)
-    for call in program.calls_named([program.name(source)]):
-        held = follow(program, call) if call is not source and set(program.targets(call)) & set(names) else []
-        turned = any(isinstance(node, ast.Call) and program.method(node) == "cvtColor" for node in map(program.parent, held))
-        if held and not turned:
-            yield call
-
-
-def _shown_grey(program: Program, colours: _Colours) -> Iterator[ast.AST]:
-    """Reads whose pictures are shown with a grey map as they are: three equal channels, which no order changes."""
-    for call in program.calls_to("imshow"):
-        if program.value(program.argument(call, "cmap")) in _GREY_MAPS and call.args:
-            yield from (source for _, source in colours.ask(call.args[0]))
 
 
 def _turned(program: Program, source: ast.Call) -> str:

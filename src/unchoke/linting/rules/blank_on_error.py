@@ -15,8 +15,9 @@ write the list down. A collate function that drops `None` needs a list of what w
 
 **When this is fine.** Where the name of every file left out is kept or logged and nothing is put in its place; retries that
 raise in the end; a missing file that means something (no mask: nothing there), if the code asks for it instead of catching an
-error. An `except` for one error that is known to come, that hands the error on, or after which another way is tried is a nit,
-and so is everything in a library.
+error. It is a risk where an `except` for every error drops what did not load, or puts something in its place in a data set's
+code, without a word. An `except` for some errors, one that hands the error on, or after which another way is tried is a nit, and
+so are `suppress`, `ignore_errors`, a test for None and everything in a library.
 """
 
 from __future__ import annotations
@@ -65,7 +66,6 @@ _RECORDS = frozenset(
     {"print", "append", "add", "write", "writelines", "warn", "warning", "info", "error", "exception", "debug", "log",
      "critical", "display", "secho", "echo", "put", "update", "writerow", "insert"}
 )  # fmt: skip
-_BROAD = frozenset({"Exception", "BaseException", "OSError", "IOError", "RuntimeError", "UnidentifiedImageError"})
 _GIVE_NONE = ("cv2.imread", "cv2.imdecode", "osgeo.gdal.Open", "gdal.Open")
 _NONE_TOO = re.compile(r"None|Optional")
 _ANOTHER = "another sample"
@@ -84,7 +84,8 @@ def check(program: Program) -> Iterator[Hit]:
                 yield replace(hit, kind="nit") if meant else hit
     for node in program.nodes(ast.If):
         if _is_loaded(program, _tested_none(node.test, ast.Is)):
-            yield from _judged(program, node, node.body, f"`if {program.text(node.test)}`")
+            hits = _judged(program, node, node.body, f"`if {program.text(node.test)}`")
+            yield from (replace(hit, kind="nit") for hit in hits)
         elif _is_guard(program, node):
             yield _silent(
                 node,
@@ -105,7 +106,7 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
             f"{where} puts {put} in place of what did not load",
             evidence={"in place": put},
             fix="raise an error that names the file, or look through all files beforehand and leave the broken ones out by name",
-            kind="nit" if (put == _ANOTHER or _is_alone(program, node)) and _records(program, body) else None,  # said each time
+            kind=None if program.facts.in_per_sample(node) is not None and not _records(program, body) else "nit",
         )
     elif skip and not _records(program, body) and not (skip.startswith("return") and _callers_record(program, node)):
         yield Hit(
@@ -119,7 +120,7 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
 def _is_meant(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) -> bool:
     """One error that is known to come, one that is handed on, or another way is tried below."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    expected = all(kind is not None and program.method(kind) not in _BROAD for kind in kinds)
+    expected = all(kind is not None and program.method(kind) not in ("Exception", "BaseException") for kind in kinds)
     number, function = program.index.number, program.enclosing_function(handler)
     later = (other for other in program.nodes(ast.Try) if number[other] > program.index.stop(attempt))
     again = function is not None and any(program.index.holds(function, other) for other in later)
@@ -346,4 +347,5 @@ def _suppressed(program: Program) -> Iterator[Hit]:
 
 
 def _silent(node: ast.AST, by: str, fix: str) -> Hit:
-    return Hit(node, f"`{by}` drops what did not load in silence", evidence={"by": by.removeprefix("if ")}, fix=fix)
+    said = f"`{by}` drops what did not load in silence"
+    return Hit(node, said, evidence={"by": by.removeprefix("if ")}, fix=fix, kind="nit")

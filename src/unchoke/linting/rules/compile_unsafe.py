@@ -34,6 +34,7 @@ RULE = Rule(
     group="device",
     stage="network",
     title="compiled again and again, or saved with the wrapper's keys",
+    kind="nit",
     gain="one compilation instead of many, and a checkpoint that loads",
     command="unchoke tune",
     since="torch 2.0",
@@ -142,6 +143,5 @@ def _saves(program: Program) -> Iterator[Hit]:
                     "and the plain network cannot load it",
                     evidence={"variable": name},
                     fix=f'save the plain network: `getattr({name}, "_orig_mod", {name}).state_dict()`',
-                    kind="risk",
                 )
                 break

@@ -21,11 +21,8 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
-from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.node_index import arguments, names_in
 from unchoke.code.program import Program
-from unchoke.linting.questions import calls_run_by
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
@@ -37,9 +34,6 @@ RULE = Rule(
     claim="Commonly reported gains, measured",
     command="unchoke claims run evaluation-batch",
 )
-
-_MANY = 4
-_BY_ONE = frozenset({"squeeze", "imshow", "savefig", "imsave", "save_image", "show", "imwrite", "title"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -84,41 +78,12 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource) -> Hit:
     node, size, text = loader.batch_node, _said(program, loader), _text(program, loader)
     larger = f"{4 * node.value}" if isinstance(node, ast.Constant) and isinstance(node.value, int) else f"4 * {text}"
     line = line_of(program, other.call, seen_from=loader.call)
-    # Single pictures leave a device idle, which is seen in the whole run; half of what fits is not.
-    single = (
-        loader.batch == 1
-        and is_number(other.batch)
-        and other.batch >= _MANY
-        and _is_often(program, loader)
-        and not _is_own(program, loader)
-    )
-    larger = _text(program, other) if single else larger
     return Hit(
         _place(program, loader),
         f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})",
         evidence={"batch": text, "training batch": _text(program, other)},
         fix=f"give evaluation a larger batch: `{larger}` fits where training fits, under `torch.no_grad()` in PyTorch",
-        kind="choke" if single else None,
-        gain="a device that works on one picture at a time is idle most of it" if single else "",
-        fact=size if single else "",
     )
-
-
-def _is_own(program: Program, loader: BatchSource) -> bool:
-    """A class of the program that counts its batches itself: what does not fill one may be left out."""
-    owner = program.classes.get(program.name(loader.call))
-    return owner is not None and "__len__" in program.methods(owner)
-
-
-def _is_often(program: Program, loader: BatchSource) -> bool:
-    """After each epoch, by a `fit` or in a loop over epochs, and with nothing that takes single pictures for granted."""
-    names = set(loader.targets)
-    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
-    fitted = any(names & names_in(*arguments(fit.call)) for fit in program.facts.fits if fit.kind != "sklearn")
-    in_epochs = any(program.index.holds(run.node, use) for run in epoch_runs(program) for use in uses)
-    blocks = [loop for loop in program.nodes(ast.For) if names_in(loop.iter) & names]
-    given = [parent for use in uses if isinstance(parent := program.parent(use), ast.Call)]
-    return (fitted or in_epochs) and not any(program.method(call) in _BY_ONE for call in calls_run_by(program, *blocks, *given))
 
 
 def _text(program: Program, loader: BatchSource) -> str:

@@ -14,7 +14,7 @@ is always the same.
 In `__getitem__` take `self.frames[clip]`.
 
 **When this is fine.** In `__init__`, in a generator before its loop (once an epoch), where the answer is kept, and in a script
-that runs once. A folder that belongs to one sample holds a few files: that is a nit.
+that runs once. Always a nit: how many files a folder holds, and on which disk it is, the file does not tell.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ RULE = Rule(
     group="input",
     stage="list",
     title="folder listed for each sample",
+    kind="nit",
     gain="4.2 s to 0.4 s with a folder of 4,000 files on a local disk",
     claim="Planted chokes",
     command="unchoke check",
@@ -54,7 +55,6 @@ def check(program: Program) -> Iterator[Hit]:
                 f"`{name}` lists a folder once for every sample",
                 evidence={"call": name, "in": function_around(program, call)[0]},
                 fix=f"list once in {where} and keep {names}; take them from there here",
-                kind="nit" if own else None,  # a few files
                 fact="listed",
             )
 

@@ -14,8 +14,8 @@ What depends on its neighbours is a filter (`cv2.filter2D`, `scipy.ndimage`); wh
 (`numba.njit`). If its result is the same each time, do it once before training.
 
 **When this is fine.** Loops over tiles, bands, boxes or the samples of a batch (what they pick is an array, not a number), loops
-in a function compiled by numba, and one small picture in a script that runs once. A mask compared with numbers, not colours, is
-a nit; two or three are not reported.
+in a function compiled by numba, and one small picture in a script that runs once: outside the code of a sample it is a nit, and
+so is a mask compared with class after class.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def _pixel_hit(program: Program, loop: SampleLoop, *, of_sample: bool) -> Hit:
         + (", for every sample" if of_sample else ""),
         evidence={"function": function.name if function is not None else "", "over": over},
         fix="write it over whole arrays (`np.where`, a lookup table, `cv2.filter2D`), or compile it with `numba.njit`",
+        kind=None if of_sample else "nit",
     )
 
 
@@ -142,6 +143,7 @@ def _gathered(program: Program) -> Iterator[Hit]:
                     evidence={"list": name},
                     fix="add up sums and counts picture by picture (`image.sum()`, `np.bincount`), or keep the arrays and join "
                     "them once with `np.concatenate`",
+                    kind="nit",
                 )
 
 
@@ -167,14 +169,13 @@ def _compares_picture(program: Program, part: ast.Compare | ast.Call, names: set
 
 def _class_hit(program: Program, loop: SampleLoop) -> Hit:
     over, whole = program.text(loop.iter), whole_round(program, loop)
-    colours = any(program.method(call) == "all" for call in program.within(whole, ast.Call))
     return Hit(
         whole,
         f"the whole mask is compared with each of `{over}`, for every sample",
         evidence={"over": over},
         fix="turn masks into class numbers once, before training (uint8 files), and let the loss take those, or make them "
         "one-hot on the device",
-        kind=None if colours else "nit",
+        kind="nit",
     )
 
 

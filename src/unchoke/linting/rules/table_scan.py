@@ -16,7 +16,8 @@ an array:
     self.x = torch.from_numpy(table[columns].to_numpy(np.float32))                  # then self.x[index]
 
 **When this is fine.** In code that runs once, and rows of a table beside a picture that has to be decoded: those are not
-reported. Beside a picture a search is a nit: it takes hundreds of thousands of rows to cost as much as decoding.
+reported. Always a nit: it takes hundreds of thousands of rows to cost as much as decoding a picture, and how many there are, the
+file does not tell.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.origins import is_of_sample
-from unchoke.code.facts.stakes import may_take_hours
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.questions import calls_run_by, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(group="input", stage="read", title="a table searched, or a row of it built, for each sample")
+RULE = Rule(group="input", stage="read", title="a table searched, or a row of it built, for each sample", kind="nit")
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|dataframe|data_frame|frame|table|annotations?|labels_df|meta|metadata|csv)(?:_\w+)?$|_df$", re.IGNORECASE
 )
@@ -46,9 +46,7 @@ def check(program: Program) -> Iterator[Hit]:
         if holder is not None and is_done_anew(program, node):
             name = program.text(holder)
             said = f"`{program.text(node)[:70]}` compares all rows of `{name}` for every sample"
-            function = program.enclosing_function(node)
-            beside = function is not None and program.facts.decodes(function)
-            yield Hit(node, said, {"table": name}, _fix(program, node, name), kind="nit" if beside else None)
+            yield Hit(node, said, {"table": name}, _fix(program, node, name))
 
 
 def _rows(program: Program) -> Iterator[Hit]:
@@ -66,7 +64,6 @@ def _rows(program: Program) -> Iterator[Hit]:
                 {"table": name},
                 f"take the columns out once in `__init__`, `{name}[columns].to_numpy(np.float32)`, and pick rows of that array "
                 "here",
-                kind=None if may_take_hours(program) else "nit",  # a table is soon gone through
             )
             return
 

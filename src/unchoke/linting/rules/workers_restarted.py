@@ -13,7 +13,7 @@ at all, and makes its data set's index again each time.
             ...
 
 **When this is fine.** Long epochs on Linux, where a start is lost among minutes: without `persistent_workers` alone it is a
-nit. A loader for each fold, or for stages with another batch size, belongs where it is made.
+nit, and so is a loader without workers. A loader for each fold, or for stages with another batch size, belongs where it is made.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check(program: Program) -> Iterator[Hit]:
                 f"a `DataLoader` and {what} are made anew in every round of `{head}`",
                 {"loop line": program.line(loop)},
                 "make it once before the loop (`persistent_workers=True` keeps its workers); it shuffles anew in each epoch",
-                kind="choke",
+                kind="choke" if loader.has_workers else None,
             )
         elif runs and loader.role == "train" and loader.has_workers and "persistent_workers" not in given and None not in given:
             said.add(maker)
