@@ -109,12 +109,6 @@ def test_an_estimator_of_another_library_is_no_keras(made: str, found: int) -> N
     assert len(kinds("no-checkpoint", f"{made}\nmodel.fit(x, y, epochs=90)\n")) == found
 
 
-def test_what_goes_through_pillow_and_back_keeps_its_order() -> None:
-    there = "import cv2\nimport numpy as np\nfrom PIL import Image\nimage = cv2.imread(p)\nimage = Image.fromarray(image)\n"
-    assert not kinds("bgr-rgb", there + "image = image.resize((8, 8))\nx.append(np.array(image))\n")
-    assert kinds("bgr-rgb", there + "image.save('a.png')\n")
-
-
 @pytest.mark.parametrize(("workers", "kind"), [("", "nit"), (", num_workers=2", "risk"), (", num_workers=n", "nit")])
 def test_a_lambda_matters_less_without_workers(workers: str, kind: str) -> None:
     source = f"from torch.utils.data import DataLoader\nDataLoader(d, collate_fn=lambda b: b{workers})\n"

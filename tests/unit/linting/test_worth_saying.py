@@ -169,12 +169,6 @@ class Data(torch.utils.data.Dataset):
     assert kinds("blank-on-error", source.format("None")) == ["risk"]
 
 
-def test_an_option_called_ignore_errors_is_not_that_of_a_pipeline() -> None:
-    assert kinds("blank-on-error", "workers.ignore_errors(all)\n") == []
-    tf = "import tensorflow as tf\nds = tf.data.Dataset.list_files('*.jpg').map(read)\n"
-    assert kinds("blank-on-error", f"{tf}ds = ds.ignore_errors()\n") == ["nit"]
-
-
 # Loops that visit no pixels
 
 

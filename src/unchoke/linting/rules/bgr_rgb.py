@@ -205,7 +205,7 @@ class _Colours(Flow):
         program = self.program
         name, method = program.name(call), program.method(call)
         if name == "PIL.Image.fromarray":
-            return "" if _is_turned_back(program, call) else "`Image.fromarray`"
+            return "`Image.fromarray`"
         if method == "imshow" and name != "cv2.imshow" and isinstance(call.func, ast.Attribute):
             return f"`{program.text(call.func)}`"
         if method == "preprocess_input" and (name.startswith("tf.keras.") or name == "preprocess_input"):
@@ -228,20 +228,6 @@ class _Colours(Flow):
         """The name of a network of this file that comes with weights trained on red, green, blue."""
         calls = (call for call in self.program.nodes(ast.Call) if _is_pretrained(self.program, call))
         return next((self.program.method(call) or "network" for call in calls), "")
-
-
-def _is_turned_back(program: Program, node: ast.AST, depth: int = 0) -> bool:
-    """`np.array(Image.fromarray(x).resize(…))`: whatever the order is called, it comes out as it went in."""
-    parent = program.parent(node)
-    if isinstance(parent, ast.Attribute) and parent.attr in ("resize", "crop", "rotate", "transpose", "copy"):
-        above = program.parent(parent)
-        return isinstance(above, ast.Call) and _is_turned_back(program, above, depth)
-    if isinstance(parent, ast.Assign) and depth < 4:
-        read = [name for target in parent.targets for name in program.names(program.written(target))]
-        loads = [name for name in read if isinstance(name.ctx, ast.Load)]
-        uses = [name for name in loads if any(given.node is parent for given in program.reaching(name))]
-        return bool(uses) and all(_is_turned_back(program, use, depth + 1) for use in uses)
-    return isinstance(parent, ast.Call) and program.name(parent) in ("numpy.array", "numpy.asarray")
 
 
 def _is_pretrained(program: Program, call: ast.Call) -> bool:

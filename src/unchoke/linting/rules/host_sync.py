@@ -1,7 +1,7 @@
 """The host waits for the device on every step.
 
 Work on a GPU is queued: the CPU hands over a step and goes on to prepare the next. `.item()`, `.cpu()`, `.numpy()`,
-`.tolist()`, `float(loss)`, a printed loss, `if torch.isnan(loss)`, `assert mask.max() <= 1` or `torch.cuda.synchronize()` break
+`.tolist()`, `float(loss)`, `if torch.isnan(loss)`, `assert mask.max() <= 1` or `torch.cuda.synchronize()` break
 that: the CPU stops until everything queued so far is done, and the device then idles while the next step is prepared. Once a
 step it costs the overlap; inside a loop over samples or classes it costs a round trip each time. `torch.cuda.empty_cache()`
 waits too, and gives memory back that the next step asks for again.
@@ -56,7 +56,6 @@ _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
 _CLOCKS = frozenset({"time", "perf_counter", "monotonic", "perf_counter_ns", "elapsed_time", "Event", "default_timer", "timeit"})
-_TEXTS = frozenset({"name", "names", "key", "keys", "title", "text", "str", "path", "tag"})
 _NUMBER = frozenset({"loss", "losses", "cost", "acc", "accuracy", "mean", "reduce", "result", "metric"})
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
@@ -68,7 +67,7 @@ def check(program: Program) -> Iterator[Hit]:
         return
     tensors = Tensors(program)
     found: dict[tuple[int | None, int], tuple[ast.AST, str, Loop]] = {}
-    for node in program.nodes(ast.Call, ast.JoinedStr, ast.BinOp, ast.If, ast.Assert, ast.While):
+    for node in program.nodes(ast.Call, ast.If, ast.Assert, ast.While):
         shown = _sync(program, tensors, node)
         loop = _each_step(program, node) if shown else None
         if loop is not None:
@@ -96,12 +95,6 @@ def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
     """What makes the host wait here, as written; empty if nothing does."""
     if isinstance(node, ast.If | ast.Assert | ast.While):
         return _asked(program, tensors, node.test)
-    if isinstance(node, ast.JoinedStr):
-        return _first_on_device(program, tensors, [part.value for part in node.values if isinstance(part, ast.FormattedValue)])
-    if isinstance(node, ast.BinOp):
-        formats = isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)
-        given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
-        return _first_on_device(program, tensors, given) if formats else ""
     return _call_sync(program, tensors, node) if isinstance(node, ast.Call) else ""
 
 
@@ -118,28 +111,14 @@ def _call_sync(program: Program, tensors: Tensors, call: ast.Call) -> str:
     func, name = call.func, program.name(call)
     if name.endswith(_WAITS):
         return shortened(program, call)
-    if name == "print":
-        return _first_on_device(program, tensors, call.args, "print")
     if name in _NUMBERS:
         return shortened(program, call) if call.args and tensors.where(call.args[0]) == DEVICE else ""
     if not isinstance(func, ast.Attribute) or not name.startswith("?."):
         return ""
-    if func.attr == "format" and isinstance(func.value, ast.Constant):
-        return _first_on_device(program, tensors, arguments(call))
     if arguments(call) or func.attr not in _SURE | _IF_TENSOR:
         return ""
     where = tensors.where(func.value)
     return shortened(program, call) if where == DEVICE or (func.attr in _SURE and where != HOST) else ""
-
-
-def _first_on_device(program: Program, tensors: Tensors, nodes: list[ast.expr], word: str = "") -> str:
-    """The first of these that is a tensor on the device and is turned into text."""
-    for node in nodes:
-        if _TEXTS & set(words(program.written(node))[-1:]):
-            continue
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp | ast.Call) and tensors.where(node) == DEVICE:
-            return f"{word}({program.text(node)})" if word else f"{{{program.text(node)}}}"
-    return ""
 
 
 def _each_step(program: Program, node: ast.AST) -> Loop | None:

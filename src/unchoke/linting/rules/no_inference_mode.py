@@ -31,7 +31,7 @@ from dataclasses import replace
 from unchoke.code.facts.devices import torch_name
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.origins import root, sources
+from unchoke.code.facts.origins import sources
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments
@@ -95,7 +95,7 @@ def _evaluation_of(program: Program, call: ast.Call) -> EvaluationCode | None:
             asked = not _is_unit_test(program, function) and not _is_called_by_others(program, function)
             return replace(found, scope=function) if asked else None
         function = program.enclosing_function(function)
-    return _in_mode(program, call) or _after_chain(program, call)
+    return _in_mode(program, call)
 
 
 def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
@@ -106,23 +106,6 @@ def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
     if function is not None and any(step_kind(program, item) for item in program.within(function, ast.Call)):
         function = None
     return replace(found, node=function or found.node, scope=function)
-
-
-def _after_chain(program: Program, call: ast.Call) -> EvaluationCode | None:
-    """After `model = build().eval()` or `model.to(device).eval()` in the same scope, if the name is given nothing else since."""
-    scope, number = program.enclosing_scope(call), program.index.number
-    for other in program.calls_to("eval"):
-        statement = program.statement(other)
-        chained = isinstance(statement, ast.Assign) or isinstance(program.receiver(other), ast.Call)
-        if not chained or program.enclosing_scope(other) is not scope or not program.is_before(other, call):
-            continue
-        model = program.written(statement.targets[0]) if isinstance(statement, ast.Assign) else root(other)
-        later = (given.order for given in program.given(model) if given.scope is scope)
-        if _is_model(program, call, model) and not any(number[other] < order < number[call] for order in later):
-            last = program.index.stop(scope) if scope is not None else len(program.index.all)
-            function = scope if isinstance(scope, FunctionNode) else None
-            return EvaluationCode(function or other, "mode", False, number[other], last, model, function)
-    return None
 
 
 def _is_model(program: Program, call: ast.Call, model: str) -> bool:

@@ -28,20 +28,6 @@ FOUND = [
     ),
     pytest.param(
         """\
-        print(loss)  # here
-""",
-        id="printed",
-    ),
-    pytest.param(
-        """\
-        a = f"{i} {loss:.3f}"  # here
-        b = "%d %.3f" % (i, loss)  # here
-        c = "{:.3f}".format(loss)  # here
-""",
-        id="formatted three ways",
-    ),
-    pytest.param(
-        """\
         preds.append(out.detach().cpu().numpy())  # here
 """,
         id="outputs collected",

@@ -44,29 +44,6 @@ class D(Dataset):
 
     def __getitem__(self, i):
         img = np.load(self.p[i])
-        out = np.array([lut[v] for v in img.flatten()]).reshape(img.shape)
-        return out
----
-class D(Dataset):
-
-    def __getitem__(self, i):
-        img = np.load(self.p[i])
-        for y, x in itertools.product(range(img.shape[0]), range(img.shape[1])):
-            img[y, x] += 1
-        return img
----
-class D(Dataset):
-
-    def __getitem__(self, i):
-        img = np.load(self.p[i])
-        for y, x in np.ndindex(img.shape[:2]):
-            img[y, x] += 1
-        return img
----
-class D(Dataset):
-
-    def __getitem__(self, i):
-        img = np.load(self.p[i])
         for i in range(len(img)):
             for j in range(len(img[0])):
                 img[i][j] = 0
