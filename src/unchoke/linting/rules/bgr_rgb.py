@@ -48,6 +48,8 @@ _RGB_READERS = frozenset(
      "tf.keras.preprocessing.image.load_img", "tf.keras.utils.load_img"}
 )  # fmt: skip
 _ALBUMENTATIONS = ("ToTensorV2", "albumentations.Normalize")
+_PIPELINES = ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2")
+_TRANSFORM_WORDS = frozenset({"transform", "transforms", "tfm", "tfms", "aug", "augment", "preprocess", "tf"})
 _MODES = ("as_gray", "mode", "color_mode", "grayscale")
 _WEIGHTS = ("weights", "encoder_weights", "pretrained")
 _WHOLE = ("fit", "predict", "predict_on_batch", "train_on_batch", "evaluate")
@@ -139,7 +141,7 @@ class _Colours(Flow):
             axis = self.program.value(self.program.argument(call, "axis", 1))
             marks = self.receiver(call) | self.given(call)
             return _swapped(marks, call) if axis in (-1, 2, (2,), (-1,)) else marks
-        if method in ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2"):
+        if method in _PIPELINES:
             return self._pipeline(call)
         return self._rgb(call, name, method)
 
@@ -212,8 +214,7 @@ class _Colours(Flow):
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        of_library = "." in name and not name.startswith("?.")
-        if not of_library and any(kind == _TRANSFORM for kind, _ in self.ask(call.func)):
+        if self._may_transform(call, name) and any(kind == _TRANSFORM for kind, _ in self.ask(call.func)):
             return f"the transform `{program.text(call.func)}`" if program.written(call.func) else "the transform"
         if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
             return f"the pretrained `{program.text(call.func)}`"
@@ -222,6 +223,18 @@ class _Colours(Flow):
             return f"the pretrained `{self.pretrained}`"
         trained = method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
         return "a network trained on red, green, blue" if trained else ""
+
+    def _may_transform(self, call: ast.Call, name: str) -> bool:
+        """Is it called by a name that a pipeline was given, or that says so? Whatever else is called need not be followed."""
+        if "." in name and not name.startswith("?."):
+            return False
+        last = self.program.written(call.func).rpartition(".")[2]
+        return not last or last in self._pipelines or bool(_TRANSFORM_WORDS & set(words(last)))
+
+    @cached_property
+    def _pipelines(self) -> set[str]:
+        made = self.program.calls_to(*_PIPELINES)
+        return {name.rpartition(".")[2] for call in made for name in self.program.targets(call)}
 
     @cached_property
     def pretrained(self) -> str:
