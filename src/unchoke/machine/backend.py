@@ -325,7 +325,7 @@ def fetch_later(tensor: torch.Tensor) -> Callable[[], NDArray[Any]]:
     if tensor.device.type != "cuda":
         return lambda: tensor.cpu().numpy()
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    host.copy_(tensor, non_blocking=True)  # read after the event below
+    host.copy_(tensor, non_blocking=True)  # unchoke: ignore[non-blocking-unsafe]  read after the event below
     copied = torch.Event(device=tensor.device)
     copied.record()
 

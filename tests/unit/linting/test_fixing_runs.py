@@ -26,6 +26,7 @@ FIXED = {
     "running_loss.py": "graph-kept",
     "own_checkpoint.py": "unsafe-load",
     "pinned.py": "pin-without-cuda",
+    "channels_last.py": "channels-last-unsafe",
 }
 
 

@@ -13,7 +13,7 @@ from unchoke.linting.lint_engine import lint
 from unchoke.linting.rules import CODES
 
 SPECIMENS = Path(__file__).resolve().parents[2] / "specimens" / "lint"
-PYTORCH_ONLY = {"pin-without-cuda", "compile-unsafe", "no-inference-mode"}
+PYTORCH_ONLY = {"pin-without-cuda", "compile-unsafe", "channels-last-unsafe", "non-blocking-unsafe", "no-inference-mode"}
 PYTORCH_ONLY |= {"frozen-gradients", "graph-kept", "workers-restarted"}
 KERAS_ONLY = {"no-prefetch", "no-clear-session"}
 

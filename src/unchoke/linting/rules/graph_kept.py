@@ -94,7 +94,7 @@ def _hit(program: Program, item: Accumulation) -> Hit:
 
 def _is_sure(program: Program, value: ast.expr) -> bool:
     """A tensor with a graph beyond doubt: `backward` is called on it, Lightning is handed it, or torch's own loss made it."""
-    if isinstance(value, ast.Name | ast.Attribute) and is_backwarded(program, program.written(value), value):
+    if is_backwarded(program, program.written(value), value):
         return True
     made = program.latest(value) or value
     return any(_is_library_loss(program, call) and is_loss(program, call) for call in program.within(made, ast.Call))

@@ -56,7 +56,7 @@ _CARD_WORDS = frozenset({"cuda", "gpu", "gpus", "multigpu", "triton", "kernel", 
 _CARD = re.compile(r"\bGPUs?\b|\bCUDA\b", re.IGNORECASE)
 _TORCH = 'decide once, `device = torch.device("cuda" if torch.cuda.is_available() else "cpu")`, and write `.to(device)`'
 _LIGHTNING = 'write `accelerator="auto"`: Lightning then takes the best device there is'
-_COUNTED = 'write `accelerator="auto", devices=1`: Lightning then takes the best device there is, also one that takes no list'
+_COUNTED = 'write `accelerator="auto", devices=1`: Lightning then takes the best device there is; a CPU takes no list of cards'
 _TF = 'leave `tf.device` out, TensorFlow takes a GPU by itself; or ask `tf.config.list_physical_devices("GPU")` first'
 
 
@@ -69,9 +69,8 @@ def check(program: Program) -> Iterator[Hit]:
     more = f", here and in {len(lines) - 1} more line{'s' if len(lines) > 2 else ''}" if len(lines) > 1 else ""
     if isinstance(parent, ast.keyword) and parent.arg in ("accelerator", "gpus"):
         trainer = program.parent(parent)
-        devices = program.keyword(trainer, "devices") if isinstance(trainer, ast.Call) else None
-        listed = devices is not None and isinstance(program.latest(devices.value) or devices.value, ast.List | ast.Tuple)
-        fix = _COUNTED if listed or parent.arg == "gpus" else _LIGHTNING
+        counted = parent.arg == "gpus" or (isinstance(trainer, ast.Call) and program.keyword(trainer, "devices") is not None)
+        fix = _COUNTED if counted else _LIGHTNING
     else:
         fix = (_TF if program.name(parent).startswith("tf.") else _TORCH) + (" at all of them" if more else "")
     device = "a graphics card" if program.value(first) == "gpu" else "CUDA"

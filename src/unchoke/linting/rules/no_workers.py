@@ -15,9 +15,9 @@ Two to four workers for each accelerator are a good start; `persistent_workers=T
 the data set's class has to be in a file for this (see dataset-in-notebook).
 
 **When this is fine.** Data already in memory, a data set that keeps what it decoded, evaluation of a few pictures, a machine
-with one core. Where callers choose the number, and in the `# %%` cells of a gallery, it is a nit. What workers gain depends on
-the cores: on two of them the planted script went from 5.5 s to 4.8 s. `unchoke profile` tells whether training waits for data
-at all; `unchoke extract` decodes each picture once instead of in each epoch.
+with one core. What workers gain depends on the cores: on two of them the planted script went from 5.5 s to 4.8 s.
+`unchoke profile` tells whether training waits for data at all; `unchoke extract` decodes each picture once instead of in each
+epoch.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.epochs import Feed, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls, runs_at_import
+from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls, functions_run_by
-from unchoke.code.facts.stakes import is_gallery
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule, append_arguments, at_method, shortened
@@ -63,12 +62,6 @@ def _torch(program: Program) -> Iterator[Hit]:
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
         given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
-        alone = not program.is_notebook and runs_at_import(program, loader.call)
-        moved += ", in a `main()` that is called under a main guard" if alone else ""
-        named = any(isinstance(item, ast.Lambda) for call in program.calls_to("Lambda") for item in call.args)
-        moved += "; first write the lambda among its transforms as a function, which workers can be sent" if named else ""
-        function = program.enclosing_function(loader.call)
-        left = function is not None and program.written(loader.workers_node) in parameters(function)
         known = loader.workers is None and not moved and loader.maker in (None, loader.call)
         edit = append_arguments(program, loader.call, "num_workers=4, persistent_workers=True") if known else None
         yield Hit(
@@ -76,7 +69,6 @@ def _torch(program: Program) -> Iterator[Hit]:
             f"the training loader has {given}, and `{name}` decodes each sample in the process that trains",
             {"data set": name, "num_workers": 0},
             f"add `num_workers=4, persistent_workers=True`{moved}",
-            kind="nit" if left or is_gallery(program) else None,  # callers choose, or it is read and run once
             suggestion=(edit,) if edit is not None else (),
         )
 

@@ -94,8 +94,7 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
     """Of a downloaded file always; objects among arrays also where the program has not written the file itself."""
     name, file = program.name(call), call.args[0]
     if _is_downloaded(program, file):
-        other = "plain arrays, without `allow_pickle`" if option else "safetensors, ONNX or skops"
-        fix = f"compare its SHA-256 with a known one before opening it, fetch it over https, or ask for {other}"
+        fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
         said = f"`{name}`{option} of a downloaded file runs whatever its author put into it"
         risky = _is_by_plain_http(program) and not _is_weighed(program, call)  # else it is the author's own
         yield Hit(call, said, {"call": name}, fix, kind=None if risky else "nit", fact="downloaded")
