@@ -16,10 +16,10 @@ from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rule import Edit, Hit, Rule
 from unchoke.linting.rules import LoadedRule, load_rule
 
-CODE = "stat-per-sample"
+CODE = "parsed-per-sample"
 LINE, COLUMN = 10, 12  # of the choke point in BAD; the column counts from 1
 BAD = """\
-import os
+import pandas
 
 from torch.utils.data import Dataset
 
@@ -27,9 +27,8 @@ class Leaves(Dataset):
   def __init__(self, names):
     self.names = names
   def __getitem__(self, index):
-    for _ in range(400):
-        if os.path.exists(self.names[index]):
-            return self.names[index]
+    name = self.names[index]
+    return pandas.read_csv("leaves.csv").loc[name]
 """
 GOOD = "import os\n\nprint(os.getcwd())\n"
 BROKEN = "def broken(:\n    pass\n"

@@ -32,7 +32,7 @@ def test_findings_are_1_and_on_stdout(unchoke: Type, tmp_path: Path) -> None:
 
 def test_nothing_found_is_0_and_a_marked_line_is_nothing(unchoke: Type, tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD)
-    (tmp_path / "marked.py").write_text(BAD.replace("index]):", f"index]):  # noqa: {CODE}"))
+    (tmp_path / "marked.py").write_text(BAD.replace("loc[name]", f"loc[name]  # noqa: {CODE}"))
     answer = unchoke("lint", tmp_path)
     assert answer.code == 0, answer.stdout
     assert answer.stdout.startswith("found    nothing\n")

@@ -119,8 +119,17 @@ class CallGraph(Nodes):
         if name in self.classes or name == "self":
             owner = self.classes.get(name) or self.enclosing_class(func)
             return (self.methods(owner).get("__init__") if name != "self" else self._run_by_call(owner)) if owner else None
+        if isinstance(func, ast.Attribute) and func.attr not in self._own_names:
+            return None  # a method of elsewhere, like most
         found = self.callable_of(func)
         return None if isinstance(found, ast.Lambda) else found
+
+    @cached_property
+    def _own_names(self) -> set[str]:
+        """What functions and attributes of this file are called."""
+        stored = (node.attr for node in self.nodes(ast.Attribute) if isinstance(node.ctx, ast.Store))
+        named = (node.id for node in self.nodes(ast.Name) if isinstance(node.ctx, ast.Store))
+        return {*(node.name for node in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef)), *stored, *named}
 
     def _borrowed_name(self, func: ast.expr) -> str:
         """`train` for `utils.train`, and for `t` after `from utils import train as t`, where `utils` was read beside it."""

@@ -215,7 +215,7 @@ def lint_file(source: SourceFile, rules: Sequence[LoadedRule], *, in_tests: bool
     In test code and on data made up at random everything is a nit, and so is in a library what only its callers settle.
     """
     found, problems = _examine(source, rules)
-    alone = not in_tests and (not found or not is_library(source))
+    alone = all(item.kind == "nit" for item in found) or (not in_tests and not is_library(source))
     found = [item if alone or (item.rule.holds_alone and not in_tests) else _as(item, kind="nit") for item in found]
     found = _one_of_pipeline(_joined(found))
     nitty = {loaded.rule.code for loaded in rules if loaded.nits}
@@ -338,7 +338,11 @@ def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProb
 
 def _pays(program: Program, rule: Rule, hit: Hit) -> bool:
     """Do the files show that acting on it would be noticed: it is reached, and there is data enough, that is not made up?"""
-    small = rule.grows and (is_little(program) or (rule.group != "input" and trains_on_small_set(program)))
+    kind = hit.kind or rule.kind
+    if kind == "nit":
+        return True
+    grows = kind == "choke" and rule.group in ("input", "process", "device")  # what it costs, with the data
+    small = grows and (is_little(program) or (rule.group != "input" and trains_on_small_set(program)))
     if small or is_made_up(program):
         return False
     return not isinstance(hit.at, ast.AST) or is_reached(program, hit.at)

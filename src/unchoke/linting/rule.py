@@ -1,8 +1,9 @@
 """What a rule is and what it says: `Rule`, `Hit`, `Edit`; and how its messages speak of the source.
 
 A rule file holds one `RULE` and one `check(program)` that yields hits; `lint_engine` turns hits into findings. A *choke* likely
-costs time or loses work, a *risk* breaks elsewhere or gives wrong results, a *nit* is true and hardly matters: nits are shown
-when asked for.
+costs time or loses work, a *risk* breaks elsewhere or gives wrong results. Both are shown by default, so a rule says them only
+where strangers' code has proven it right, or where the file itself shows what is at stake. All else is a *nit*, shown when asked
+for: true, but whether it matters hangs on sizes and callers that the file does not tell.
 """
 
 from __future__ import annotations
@@ -83,11 +84,6 @@ class Rule:
     frameworks: tuple[str, ...] = ("torch", "keras")
     holds_alone: bool = False
     code: str = ""  # its file's name with dashes, given when it is loaded
-
-    @property
-    def grows(self) -> bool:
-        """Does what it costs grow with the data? On a little data it is a nit."""
-        return self.kind == "choke" and self.group in ("input", "process", "device")
 
 
 def at_method(program: Program, call: ast.Call) -> CodePlace:

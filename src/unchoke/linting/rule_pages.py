@@ -41,9 +41,10 @@ TensorFlow/Keras. Nothing is run, and torch is not loaded.
 It exits 0 where nothing is found, 1 on findings, 2 on wrong usage. A cell that does not parse is named and passed over; where
 nothing at all could be read, it exits 1. A line marked `# noqa`, `# noqa: {example}` or
 `# unchoke: ignore[{example}]` is left out. Each finding is a *choke* (it likely costs time or loses work), a
-*risk* (it breaks elsewhere, or gives wrong results) or a *nit* (true, and it hardly matters); the tables say what a rule's
-findings are unless the file shows otherwise: epochs, sizes, batches. Nits are left out, and counted, unless `--nits`
-asks for them, or `--select` with the rule's own name. A gain that was measured here names its heading in
+*risk* (it breaks elsewhere, or gives wrong results) or a *nit* (true, and it hardly matters). Chokes and risks are said only
+where the rule has been right about code of strangers, or the file itself shows what is at stake; the tables say what a rule's
+findings are at most, its page where they are nits. Nits are left out, and counted, unless `--nits` asks for them, or `--select`
+with the rule's own name. A gain that was measured here names its heading in
 [claims](../claims.md); any other is a commonly reported one, and says *unmeasured*.
 
 These pages are the docstrings of the rules; `python -m unchoke.linting.rule_pages` writes them.

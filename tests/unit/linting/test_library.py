@@ -10,11 +10,11 @@ from unchoke.code.source import read_source
 from unchoke.linting.library import is_library
 from unchoke.linting.lint_engine import lint
 
-LISTS = """import os, torch
+LISTS = """import pandas, torch
 from torch.utils.data import Dataset
 class Leaves(Dataset):
     def __getitem__(self, i):
-        return os.listdir("leaves")[i]
+        return pandas.read_csv("leaves.csv").loc[i]
 """
 MAIN = 'if __name__ == "__main__":\n    main()\n'
 
@@ -48,7 +48,7 @@ def test_a_library_is_a_package_that_others_install(tmp_path: Path, file: str, f
     write(tmp_path, **files)
     (tmp_path / file).write_text(LISTS)
     assert is_library(read_source(tmp_path / file)) is expected
-    kinds = [finding.kind for finding in lint([tmp_path / file], nits=True).findings if finding.code == "list-per-sample"]
+    kinds = [finding.kind for finding in lint([tmp_path / file], nits=True).findings if finding.code == "parsed-per-sample"]
     assert kinds == ["nit" if expected else "choke"]
 
 
@@ -65,9 +65,9 @@ def test_what_a_function_does_whoever_calls_it_stays_a_risk(tmp_path: Path) -> N
 
 
 def test_one_fact_is_one_finding(tmp_path: Path) -> None:
-    text = "import torch\ndef read(path):\n"
+    text = "import torch\ndef read(url):\n    path = torch.hub.download_url_to_file(url, 'a.pt')\n"
     text += "".join(f"    {name}.load_state_dict(torch.load(path, weights_only=False))\n" for name in "abc")
     (tmp_path / "a.py").write_text(text)
     (finding,) = lint([tmp_path]).findings
-    assert finding.line == 3 and finding.message.endswith("here and in 2 more lines")
-    assert finding.evidence["lines"] == [3, 4, 5]
+    assert finding.line == 4 and finding.message.endswith("here and in 2 more lines")
+    assert finding.evidence["lines"] == [4, 5, 6]

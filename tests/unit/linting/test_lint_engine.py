@@ -205,7 +205,11 @@ def test_a_hit_may_have_a_gain_of_its_own_which_no_claim_measures() -> None:
         assert (item.finding.expected_gain, item.finding.evidence.get("claim")) == (told, cited)
 
 
-RISKY = "import torch\ndef read(net, path):\n    net.load_state_dict(torch.load(path, weights_only=False))\n"
+RISKY = """import torch
+def fetch(net, url):
+    torch.hub.download_url_to_file(url, "a.pt")
+    net.load_state_dict(torch.load("a.pt", weights_only=False))
+"""
 TEST = "def test_a():\n    pass\n"
 
 

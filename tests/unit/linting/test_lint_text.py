@@ -30,11 +30,11 @@ def shown(line: str, *, name: str = "train.py") -> list[str]:
 def test_a_finding_has_its_place_its_line_a_caret_and_what_to_do(tmp_path: Path) -> None:
     result = linted(tmp_path / "train.py", BAD)
     lines = render_finding(result.result.found[0]).splitlines()
-    assert lines[0] == f"{tmp_path / 'train.py'}:10:12: {CODE}: file-system check for each sample"
-    assert lines[1] == "   10 |         if os.path.exists(self.names[index]):"
-    assert lines[2] == "      |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
-    assert "os.path.exists" in lines[3]
-    assert [line.split()[0] for line in lines[4:] if line[2] != " "] == ["gain", "fix", "command"]
+    assert lines[0] == f"{tmp_path / 'train.py'}:10:12: {CODE}: table parsed again for each sample"
+    assert lines[1] == '   10 |     return pandas.read_csv("leaves.csv").loc[name]'
+    assert lines[2] == "      |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+    assert "pandas.read_csv" in lines[3]
+    assert [line.split()[0] for line in lines[4:] if line[2] != " "] == ["gain", "fix"]
     assert "measured" in lines[4] + lines[5]
 
 
@@ -108,7 +108,7 @@ def test_fixes_that_are_only_shown_stand_for_their_findings() -> None:
 
 def test_statistics_has_a_line_a_rule(tmp_path: Path) -> None:
     text = render_statistics(run_lint([str(folder_of_three(tmp_path))], select=[CODE]))
-    assert text.splitlines()[2].split(maxsplit=4) == ["2", "2", "-", CODE, "file-system check for each sample"]
+    assert text.splitlines()[2].split(maxsplit=4) == ["2", "2", "-", CODE, "table parsed again for each sample"]
     assert "^" not in text
     assert render_statistics(linted(tmp_path / "none.py", BROKEN)).startswith("found    nothing")
 
@@ -117,7 +117,7 @@ def test_rules_are_listed_and_explained() -> None:
     listed = render_rules(all_rules())
     assert all(loaded.rule.code in listed for loaded in all_rules())
     page = render_rule(rule_named(CODE))
-    assert page.startswith(f"{CODE}: file-system check for each sample\n")
+    assert page.startswith(f"{CODE}: table parsed again for each sample\n")
     assert "When this is fine" in page
     assert "gain      10 × (measured: docs/claims.md, Planted chokes)" in render_rule(FIXABLE)
 
@@ -131,22 +131,18 @@ def test_a_file_that_cannot_be_read_is_not_said_to_hold_nothing(tmp_path: Path) 
 
 
 def test_nits_left_out_are_counted_in_a_line_and_chokes_come_first(tmp_path: Path) -> None:
-    nit = (
-        BAD.replace("    for _ in range(400):\n", "")
-        .replace("        if", "    if")
-        .replace("            return", "      return")
-    )
+    nit = BAD.replace("import pandas", "import json").replace("pandas.read_csv", "json.loads")
     (tmp_path / "a.py").write_text(nit)
     text = render_lint(run_lint([str(tmp_path)]))
     assert text.startswith("found    nothing\nnits     1 that hardly matters left out: --nits shows it\n")
     (tmp_path / "b.py").write_text(nit)
     (tmp_path / "c.py").write_text(BAD)
-    risky = "import torch\ndef read(net, path):\n    net.load_state_dict(torch.load(path, weights_only=False))\n"
+    risky = "import torch\nx = torch.hub.download_url_to_file(url, 'a')\nnet.load_state_dict(torch.load(x, weights_only=False))\n"
     (tmp_path / "d.py").write_text(risky)
     shown = render_lint(run_lint([str(tmp_path)], nits=True))
-    assert "found    1 choke point, 1 risk, 2 nits in 4 files\nrules    3 stat-per-sample, 1 unsafe-load\n" in shown
+    assert "found    1 choke point, 1 risk, 2 nits in 4 files\nrules    3 parsed-per-sample, 1 unsafe-load\n" in shown
     assert "unsafe-load: loading may run code from the file (risk)" in shown
-    assert f"{CODE}: file-system check for each sample (nit)" in shown
+    assert f"{CODE}: table parsed again for each sample (nit)" in shown
     assert "left out" not in shown
 
 

@@ -87,7 +87,7 @@ def test_lines_and_columns_count_from_1_and_in_a_notebook_within_the_cell(tmp_pa
     run = validated(run_lint([str(folder_of_three(tmp_path))], select=[CODE]).result)
     book, script = (result["locations"][0] for result in run["results"])
     region = script["physicalLocation"]["region"]
-    assert [region[key] for key in ("startLine", "startColumn", "endLine", "endColumn")] == [10, 12, 10, 45]
+    assert [region[key] for key in ("startLine", "startColumn", "endLine", "endColumn")] == [10, 12, 10, 41]
     assert region["snippet"]["text"] == BAD.splitlines()[9]
     assert "logicalLocations" not in script
     assert book["physicalLocation"]["region"] == region

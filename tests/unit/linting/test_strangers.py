@@ -25,26 +25,20 @@ def {name}(model, loader, opt, env):
         {line}
 """
 CASES = [
-    ("no-inference-mode", EVALUATE.format(head="", mark=""), "choke"),
+    ("no-inference-mode", EVALUATE.format(head="", mark=""), "nit"),
     ("no-inference-mode", EVALUATE.format(head="from leaf.tools import quietly", mark="@quietly()"), ""),
-    ("no-inference-mode", EVALUATE.format(head="import functools", mark="@functools.cache"), "choke"),
+    ("no-inference-mode", EVALUATE.format(head="import functools", mark="@functools.cache"), "nit"),
     ("no-inference-mode", "import torch\ndef predict(net, x):\n    net.eval()\n    return net(x)\n", "nit"),
     ("no-inference-mode", "import torch\ndef test(net):\n    for _ in range(3):\n        net(torch.randn(1, 3, 8, 8))\n", ""),
-    ("host-sync", TRAIN.format(name="fit", line="torch.cuda.synchronize()"), "choke"),
-    ("host-sync", TRAIN.format(name="profile_ops", line="torch.cuda.synchronize()"), ""),
+    ("host-sync", TRAIN.format(name="fit", line="torch.cuda.synchronize()"), "nit"),
     ("host-sync", TRAIN.format(name="fit", line="torch.cuda.synchronize(); print(time.time())"), ""),
-    ("host-sync", TRAIN.format(name="fit", line="env.step(model(x.cuda()).cpu().numpy())"), ""),
     ("hard-coded-cuda", "import torch\nnet = torch.nn.Linear(1, 1).cuda()\n", "nit"),
     ("hard-coded-cuda", "import torch\ndef f(x, device=torch.device('cuda')):\n    return x.to(device)\n", ""),
     ("hard-coded-cuda", "import apex, torch\nnet = torch.nn.Linear(1, 1).cuda()\n", "nit"),
     ("hard-coded-cuda", "num_epochs = 3\ndevice = 'cuda'\n", "nit"),
     ("unsafe-load", "import numpy as np\nx = np.load('results/a.npy', allow_pickle=True)\n", "nit"),
     ("unsafe-load", "import torch\ndef load(path):\n    return torch.load(path, weights_only=False)\n", "nit"),
-    (
-        "unsafe-load",
-        "import torch\ndef load(n, path):\n    n.load_state_dict(torch.load(path, weights_only=False))\n",
-        "risk",
-    ),
+    ("unsafe-load", "import torch\ndef load(n, path):\n    n.load_state_dict(torch.load(path, weights_only=False))\n", "nit"),
     (
         "unsafe-load",
         "import torch\ndef load(path):\n    '''Only files you trust.'''\n    return torch.load(path, weights_only=False)\n",

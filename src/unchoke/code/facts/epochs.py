@@ -38,7 +38,6 @@ _MAKERS = (
     "torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "tf.keras.applications.", "transformers.",
     "segmentation_models.",
 )  # fmt: skip
-_HOSTED = ("/content/", "/kaggle/", "../input/")
 Does = Callable[[Program, ast.Call], bool]
 
 
@@ -195,15 +194,6 @@ def item_functions(program: Program, owner: ast.ClassDef | None, depth: int = 0)
             inner = program.assigned_class(part.value)
             if inner is not None and inner is not owner:
                 yield from item_functions(program, inner, depth + 1)
-
-
-def is_hosted_notebook(program: Program) -> bool:
-    """Written for Colab or Kaggle: Linux, where processes are forked."""
-    if not program.is_notebook:
-        return False
-    texts = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
-    told = any(text.startswith(_HOSTED) or text == "../input" for text in texts)
-    return told or any(name.startswith("google.colab") for name in program.calls_by_name)
 
 
 def large_network(program: Program) -> ast.Call | None:

@@ -12,10 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from unchoke.code.constant_values import is_number
-from unchoke.code.facts.devices import mentions_cuda
 from unchoke.code.facts.loaders import DIRECTORY_SETS, FLOWS
 from unchoke.code.facts.loops import Fit
-from unchoke.code.facts.vocabulary import TABLE_PARSERS
+from unchoke.code.facts.vocabulary import DECODING_DATASETS
 from unchoke.code.node_index import FunctionNode, remembered
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
@@ -100,13 +99,11 @@ def reads_ahead(program: Program) -> bool:
 
 
 @remembered
-def may_take_hours(program: Program) -> bool:
-    """Does a training here read pictures, or ask for a card for more than rows of a table? Of those an epoch takes seconds."""
-    decodes = any(loader.decodes for loader in program.facts.loaders) or bool(program.calls_to(*DIRECTORY_SETS, *FLOWS))
-    if decodes or any(program.facts.decodes(record.function) for record in program.facts.per_sample):
-        return True
-    rows = any(name in TABLE_PARSERS or name.startswith("sklearn.datasets.") for name in program.calls_by_name)
-    return mentions_cuda(program) and not rows
+def reads_pictures(program: Program) -> bool:
+    """Does a training here decode pictures from files?"""
+    folders = bool(program.calls_to(*DIRECTORY_SETS, *(FLOWS - {"flow"}), *DECODING_DATASETS))
+    decodes = folders or any(loader.decodes for loader in program.facts.loaders)
+    return decodes or any(program.facts.decodes(record.function) for record in program.facts.per_sample)
 
 
 def is_reached(program: Program, node: ast.AST) -> bool:

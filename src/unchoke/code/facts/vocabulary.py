@@ -45,7 +45,8 @@ LIST_METHODS = frozenset({"glob", "rglob", "iterdir", "walk"})
 DECODING_DATASETS = frozenset(
     {"ImageFolder", "DatasetFolder", "ImageDataset", "Food101", "Flowers102", "OxfordIIITPet", "StanfordCars", "ImageNet",
      "CocoDetection", "CocoCaptions", "VOCSegmentation", "VOCDetection", "Cityscapes", "CelebA", "Caltech101", "Caltech256",
-     "FGVCAircraft", "Places365", "INaturalist", "SUN397", "EuroSAT", "DTD", "Country211", "LFWPeople"}
+     "FGVCAircraft", "Places365", "INaturalist", "SUN397", "EuroSAT", "DTD", "Country211", "LFWPeople",
+     "LSUN"}
 )  # fmt: skip
 TABLE_PARSERS = frozenset(
     {"pandas.read_csv", "pandas.read_table", "pandas.read_excel", "pandas.read_json", "pandas.read_parquet", "pandas.read_xml",

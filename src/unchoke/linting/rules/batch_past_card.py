@@ -36,6 +36,7 @@ RULE = Rule(
     group="compute",
     stage="step",
     title="batch far too large for the card that is named",
+    kind="nit",
     gain="a run that starts, instead of one that stops out of memory",
     command="unchoke budget",
 )

@@ -14,6 +14,7 @@ brings back. What is lost is accuracy rather than time, and the runs that were m
 
 **When this is fine.** Greyscale reads; pictures that stay within OpenCV (read, resized, written); a network trained from
 scratch on pictures that are always read this way, as long as it is also used so. Masks and depth maps have no colours to swap.
+Always a nit: which other reads it must agree with is not told by one file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from unchoke.code.facts.flow import NONE, Flow, Marks, follow
+from unchoke.code.facts.flow import NONE, Flow, Marks
 from unchoke.code.facts.networks import is_network_made
 from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.facts.vocabulary import words
@@ -34,7 +35,7 @@ RULE = Rule(
     group="input",
     stage="decode",
     title="BGR pixels used as RGB",
-    kind="risk",
+    kind="nit",
     gain="no speed: the accuracy lost to swapped colours",
 )
 
@@ -47,6 +48,8 @@ _RGB_READERS = frozenset(
      "tf.keras.preprocessing.image.load_img", "tf.keras.utils.load_img"}
 )  # fmt: skip
 _ALBUMENTATIONS = ("ToTensorV2", "albumentations.Normalize")
+_PIPELINES = ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2")
+_TRANSFORM_WORDS = frozenset({"transform", "transforms", "tfm", "tfms", "aug", "augment", "preprocess", "tf"})
 _MODES = ("as_gray", "mode", "color_mode", "grayscale")
 _WEIGHTS = ("weights", "encoder_weights", "pretrained")
 _WHOLE = ("fit", "predict", "predict_on_batch", "train_on_batch", "evaluate")
@@ -54,7 +57,6 @@ _NO_COLOURS = frozenset(
     {"mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
      "heatmap", "binary", "gt"}
 )  # fmt: skip
-_GREY_MAPS = ("gray", "grey", "gray_r", "Greys", "Greys_r", "binary", "bone")
 _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "image_dataset_from_directory", "ImageFolder"})
 
 
@@ -67,41 +69,20 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _used_as_rgb(program: Program, colours: _Colours) -> Iterator[Hit]:
-    grey = set(_shown_grey(program, colours))
     found: dict[ast.Call, str] = {}
     for marks, use in _uses(program, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if kind == _BGR and source not in grey and isinstance(source, ast.Call):
+            if kind == _BGR and isinstance(source, ast.Call):
                 found.setdefault(source, use)
-    knows = any("bgr" in text.lower() for _, text in program.prose)
     for source, use in found.items():
         read = program.text(source.func)
-        twins = [call for call in _twins(program, source) if call not in found]
         yield Hit(
             source,
             f"`{read}` gives blue, green, red; {use} takes it for red, green, blue",
             evidence={"read": read, "used by": use},
             fix=f"turn it round where it is read: `{_turned(program, source)}`",
-            kind="nit" if knows or twins else None,  # turned round in one place alone, they would differ
             fact=f"{read} {use}",
         )
-
-
-def _twins(program: Program, source: ast.Call) -> Iterator[ast.Call]:
-    """Other reads into a variable of the same name that are left as they are: what they give is compared with this."""
-    names = program.targets(source)
-    for call in program.calls_named([program.name(source)]):
-        held = follow(program, call) if call is not source and set(program.targets(call)) & set(names) else []
-        turned = any(isinstance(node, ast.Call) and program.method(node) == "cvtColor" for node in map(program.parent, held))
-        if held and not turned:
-            yield call
-
-
-def _shown_grey(program: Program, colours: _Colours) -> Iterator[ast.AST]:
-    """Reads whose pictures are shown with a grey map as they are: three equal channels, which no order changes."""
-    for call in program.calls_to("imshow"):
-        if program.value(program.argument(call, "cmap")) in _GREY_MAPS and call.args:
-            yield from (source for _, source in colours.ask(call.args[0]))
 
 
 def _turned(program: Program, source: ast.Call) -> str:
@@ -160,7 +141,7 @@ class _Colours(Flow):
             axis = self.program.value(self.program.argument(call, "axis", 1))
             marks = self.receiver(call) | self.given(call)
             return _swapped(marks, call) if axis in (-1, 2, (2,), (-1,)) else marks
-        if method in ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2"):
+        if method in _PIPELINES:
             return self._pipeline(call)
         return self._rgb(call, name, method)
 
@@ -226,15 +207,14 @@ class _Colours(Flow):
         program = self.program
         name, method = program.name(call), program.method(call)
         if name == "PIL.Image.fromarray":
-            return "" if _is_turned_back(program, call) else "`Image.fromarray`"
+            return "`Image.fromarray`"
         if method == "imshow" and name != "cv2.imshow" and isinstance(call.func, ast.Attribute):
             return f"`{program.text(call.func)}`"
         if method == "preprocess_input" and (name.startswith("tf.keras.") or name == "preprocess_input"):
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        of_library = "." in name and not name.startswith("?.")
-        if not of_library and any(kind == _TRANSFORM for kind, _ in self.ask(call.func)):
+        if self._may_transform(call, name) and any(kind == _TRANSFORM for kind, _ in self.ask(call.func)):
             return f"the transform `{program.text(call.func)}`" if program.written(call.func) else "the transform"
         if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
             return f"the pretrained `{program.text(call.func)}`"
@@ -244,25 +224,23 @@ class _Colours(Flow):
         trained = method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
         return "a network trained on red, green, blue" if trained else ""
 
+    def _may_transform(self, call: ast.Call, name: str) -> bool:
+        """Is it called by a name that a pipeline was given, or that says so? Whatever else is called need not be followed."""
+        if "." in name and not name.startswith("?."):
+            return False
+        last = self.program.written(call.func).rpartition(".")[2]
+        return not last or last in self._pipelines or bool(_TRANSFORM_WORDS & set(words(last)))
+
+    @cached_property
+    def _pipelines(self) -> set[str]:
+        made = self.program.calls_to(*_PIPELINES)
+        return {name.rpartition(".")[2] for call in made for name in self.program.targets(call)}
+
     @cached_property
     def pretrained(self) -> str:
         """The name of a network of this file that comes with weights trained on red, green, blue."""
         calls = (call for call in self.program.nodes(ast.Call) if _is_pretrained(self.program, call))
         return next((self.program.method(call) or "network" for call in calls), "")
-
-
-def _is_turned_back(program: Program, node: ast.AST, depth: int = 0) -> bool:
-    """`np.array(Image.fromarray(x).resize(…))`: whatever the order is called, it comes out as it went in."""
-    parent = program.parent(node)
-    if isinstance(parent, ast.Attribute) and parent.attr in ("resize", "crop", "rotate", "transpose", "copy"):
-        above = program.parent(parent)
-        return isinstance(above, ast.Call) and _is_turned_back(program, above, depth)
-    if isinstance(parent, ast.Assign) and depth < 4:
-        read = [name for target in parent.targets for name in program.names(program.written(target))]
-        loads = [name for name in read if isinstance(name.ctx, ast.Load)]
-        uses = [name for name in loads if any(given.node is parent for given in program.reaching(name))]
-        return bool(uses) and all(_is_turned_back(program, use, depth + 1) for use in uses)
-    return isinstance(parent, ast.Call) and program.name(parent) in ("numpy.array", "numpy.asarray")
 
 
 def _is_pretrained(program: Program, call: ast.Call) -> bool:

@@ -15,8 +15,9 @@ write the list down. A collate function that drops `None` needs a list of what w
 
 **When this is fine.** Where the name of every file left out is kept or logged and nothing is put in its place; retries that
 raise in the end; a missing file that means something (no mask: nothing there), if the code asks for it instead of catching an
-error. An `except` for one error that is known to come, that hands the error on, or after which another way is tried is a nit,
-and so is everything in a library.
+error. It is a risk where an `except` for every error drops what did not load, or puts something in its place in a data set's
+code, without a word. An `except` for some errors, one that hands the error on, or after which another way is tried is a nit, and
+so are a test for None and everything in a library.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.per_sample import is_random_number, is_tf_dataset
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
 from unchoke.code.node_index import arguments, is_none, names_in
 from unchoke.code.program import Program
@@ -65,10 +65,8 @@ _RECORDS = frozenset(
     {"print", "append", "add", "write", "writelines", "warn", "warning", "info", "error", "exception", "debug", "log",
      "critical", "display", "secho", "echo", "put", "update", "writerow", "insert"}
 )  # fmt: skip
-_BROAD = frozenset({"Exception", "BaseException", "OSError", "IOError", "RuntimeError", "UnidentifiedImageError"})
 _GIVE_NONE = ("cv2.imread", "cv2.imdecode", "osgeo.gdal.Open", "gdal.Open")
 _NONE_TOO = re.compile(r"None|Optional")
-_ANOTHER = "another sample"
 _TRAINS = ("backward", "fit", "load_state_dict", "load_weights")
 _TELLS = _RECORDS - {"append", "add", "put", "update", "insert"}
 _RETRIES = frozenset({"_", "attempt", "attempts", "retry", "retries", "try", "tries", "trial", "attempt_no"})
@@ -84,28 +82,22 @@ def check(program: Program) -> Iterator[Hit]:
                 yield replace(hit, kind="nit") if meant else hit
     for node in program.nodes(ast.If):
         if _is_loaded(program, _tested_none(node.test, ast.Is)):
-            yield from _judged(program, node, node.body, f"`if {program.text(node.test)}`")
-        elif _is_guard(program, node):
-            yield _silent(
-                node,
-                f"if {program.text(node.test)}",
-                "add an `else` that keeps or logs the name of each file that is left out, or raise an error that names it",
-            )
-    yield from _suppressed(program)
+            hits = _judged(program, node, node.body, f"`if {program.text(node.test)}`")
+            yield from (replace(hit, kind="nit") for hit in hits)
 
 
 def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: str) -> Iterator[Hit]:
     """One hit if the body puts something in place, or skips with no record of the name."""
     if _raises(program, body):
         return
-    put, skip = _put_in_place(program, node, body), _skips(program, node, body)
+    put, skip = _put_in_place(program, body), _skips(program, node, body)
     if put:
         yield Hit(
             node,
             f"{where} puts {put} in place of what did not load",
             evidence={"in place": put},
             fix="raise an error that names the file, or look through all files beforehand and leave the broken ones out by name",
-            kind="nit" if (put == _ANOTHER or _is_alone(program, node)) and _records(program, body) else None,  # said each time
+            kind=None if program.facts.in_per_sample(node) is not None and not _records(program, body) else "nit",
         )
     elif skip and not _records(program, body) and not (skip.startswith("return") and _callers_record(program, node)):
         yield Hit(
@@ -119,7 +111,7 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
 def _is_meant(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) -> bool:
     """One error that is known to come, one that is handed on, or another way is tried below."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    expected = all(kind is not None and program.method(kind) not in _BROAD for kind in kinds)
+    expected = all(kind is not None and program.method(kind) not in ("Exception", "BaseException") for kind in kinds)
     number, function = program.index.number, program.enclosing_function(handler)
     later = (other for other in program.nodes(ast.Try) if number[other] > program.index.stop(attempt))
     again = function is not None and any(program.index.holds(function, other) for other in later)
@@ -194,12 +186,10 @@ def _is_loaded(program: Program, tested: ast.expr | None) -> bool:
 # What takes its place
 
 
-def _put_in_place(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
+def _put_in_place(program: Program, body: Sequence[ast.stmt]) -> str:
     """In words, what is put in place of the sample; empty if nothing is."""
-    per_sample = program.facts.in_per_sample(node) is not None
     for value in _values(program, body):
-        other = _ANOTHER if per_sample and _is_other_sample(program, value) else ""
-        if (found := _blank(program, value) or other) and not _is_given_anyway(program, body, value):
+        if (found := _blank(program, value)) and not _is_given_anyway(program, body, value):
             return found
     return ""
 
@@ -235,23 +225,6 @@ def _blank(program: Program, value: ast.expr) -> str:
             return "" if "len(" in program.text(call) else shown  # below the length of something: an index, not pixels
     name = program.written(value)
     return f"`{name}`" if _BLANK_WORDS & set(words(name.rpartition(".")[2])) else ""
-
-
-def _is_other_sample(program: Program, value: ast.expr) -> bool:
-    """`self[…]`, `self.__getitem__(…)`, `load(self.paths[0])`, a random index, the next index."""
-    calls = list(program.within(value, ast.Call))
-    loads = any(_is_load(program, call, True) for call in calls)
-    for node in program.within(value, ast.Subscript):
-        held = program.written(node.value)
-        fixed = isinstance(node.slice, ast.Constant) and held.startswith("self.")
-        if held == "self" or (fixed and (loads or _is_item(program, node))):
-            return True
-    for call in calls:
-        names = {part.id for part in program.within(call, ast.Name)}
-        if program.method(call) == "__getitem__" or (is_random_number(program, call) and names & {"self", "len"}):
-            return True
-    modulo = (node for node in program.within(value, ast.BinOp) if isinstance(node.op, ast.Mod))
-    return any("len(" in program.text(node.right) for node in modulo)
 
 
 # What is skipped
@@ -317,33 +290,3 @@ def _answers(program: Program, node: ast.If) -> bool:
     """It raises, or the branch taken for None records; keeping what did load in the other branch does not count."""
     positive = isinstance(node.test, ast.Name) or _tested_none(node.test, ast.IsNot) is not None
     return _raises(program, [*node.body, *node.orelse]) or _records(program, node.orelse if positive else node.body)
-
-
-# Guards and suppress
-
-
-def _is_guard(program: Program, node: ast.If) -> bool:
-    """`if image is not None: images.append(image)` as the end of a loop over files, with nothing else said."""
-    parent = program.parent(node)
-    if node.orelse or not isinstance(parent, ast.For) or parent.body[-1] is not node:
-        return False
-    keeps = any(program.method(call) == "append" for call in program.calls_in(node.body))
-    return keeps and _is_loaded(program, _tested_none(node.test, ast.IsNot))
-
-
-def _suppressed(program: Program) -> Iterator[Hit]:
-    """`with suppress(OSError): … load …`, and tf.data's `ignore_errors`."""
-    fix = "let it raise, or look through all files beforehand and leave the broken ones out by name"
-    for node in program.nodes(ast.With):
-        hiding = (item.context_expr for item in node.items if program.name(item.context_expr) == "contextlib.suppress")
-        hides = any(program.method(kind) not in _OTHER_ERRORS for call in hiding for kind in getattr(call, "args", ()))
-        if hides and _loads(program, node.body, node):
-            yield _silent(node, program.text(node.items[0].context_expr), fix)
-    for call in program.calls_to("ignore_errors"):
-        of_pipeline = program.name(call).startswith("tf.") or is_tf_dataset(program, program.receiver(call))
-        if of_pipeline and not program.value(program.argument(call, "log_warning", 0)):
-            yield _silent(call, "ignore_errors", fix)
-
-
-def _silent(node: ast.AST, by: str, fix: str) -> Hit:
-    return Hit(node, f"`{by}` drops what did not load in silence", evidence={"by": by.removeprefix("if ")}, fix=fix)

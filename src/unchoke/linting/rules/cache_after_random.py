@@ -23,7 +23,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from unchoke.code.facts.flow import NONE, Flow, Marks
-from unchoke.code.facts.keeping import is_remembered, is_save
+from unchoke.code.facts.keeping import is_remembered
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number, is_random_transform, is_tf_dataset, reached_functions
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.program import Program
@@ -54,7 +54,6 @@ def check(program: Program) -> Iterator[Hit]:
         yield from _tf_caches(program, flow)
         yield from _kept_on_self(program, flow)
         yield from _remembered(program, flow)
-        yield from _saved(program, flow)
 
 
 def _draws(program: Program, call: ast.Call) -> bool:
@@ -119,21 +118,6 @@ def _remembered(program: Program, flow: Flow) -> Iterator[Hit]:
                 f"`{name}` draws at random and its results are kept: the first draw comes back each time",
                 evidence={"function": name},
                 fix=f"keep only the loading part of `{name}`, and apply the random transform to what it returns",
-            )
-
-
-def _saved(program: Program, flow: Flow) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        if not is_save(program, call) or program.facts.in_per_sample(call) is None or program.facts.is_conditional(call):
-            continue
-        value = next((item for item in (*call.args, program.receiver(call)) if _is_frozen(flow.ask(item))), None)
-        written_over = any(isinstance(program.value(item), str) for item in call.args)  # a picture for looking at
-        if value is not None and not written_over:
-            yield Hit(
-                call,
-                f"`{program.text(call.func)}` keeps the sample after its random transform: later epochs read that one draw",
-                evidence={"saved": program.text(value)},
-                fix="save it before the random transform, and apply that to what is read back",
             )
 
 

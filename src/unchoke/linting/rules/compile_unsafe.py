@@ -24,8 +24,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from unchoke.code.facts.origins import comprehensions_round, loop_names, sources
-from unchoke.code.node_index import FunctionNode, LoopNode, arguments, names_in, parameters
+from unchoke.code.facts.origins import loop_names, sources
+from unchoke.code.node_index import LoopNode, arguments, names_in
 from unchoke.code.program import Program
 from unchoke.linting.questions import tests_round
 from unchoke.linting.rule import Hit, Rule, line_of
@@ -34,6 +34,7 @@ RULE = Rule(
     group="device",
     stage="network",
     title="compiled again and again, or saved with the wrapper's keys",
+    kind="nit",
     gain="one compilation instead of many, and a checkpoint that loads",
     command="unchoke tune",
     since="torch 2.0",
@@ -75,7 +76,7 @@ def _repeated(program: Program, call: ast.Call) -> str:
         return ""
     if function.name in _EACH_CALL:
         return f"runs on every call of `{function.name}`"
-    return _called_in_loop(program, given, options, function)
+    return ""
 
 
 def _varies(program: Program, nodes: list[ast.expr], loops: Sequence[Round]) -> bool:
@@ -86,22 +87,6 @@ def _varies(program: Program, nodes: list[ast.expr], loops: Sequence[Round]) -> 
 def _names_behind(program: Program, nodes: list[ast.expr]) -> set[str]:
     """The names that these expressions depend on, also through variables of the same function."""
     return {part.id for node in nodes for part in sources(program, node) if isinstance(part, ast.Name)}
-
-
-def _called_in_loop(program: Program, given: ast.expr, options: list[ast.expr], function: FunctionNode) -> str:
-    """Its function is called in a loop with the same network and the same settings each time."""
-    used = _names_behind(program, options) & set(parameters(function))
-    for use in program.callers(function):
-        loops: list[Round] = [*program.loops_around(use), *comprehensions_round(program, use)]
-        handed = [item for name in used if (item := program.argument_for(use, function, name)) is not None]
-        if not loops or program.facts.is_conditional(use) or _varies(program, handed, loops):
-            continue
-        own = isinstance(given, ast.Name) and given.id in parameters(function)
-        network = program.argument_for(use, function, given.id) if own and isinstance(given, ast.Name) else given
-        if network is not None and not _is_own(program, network, loops):
-            line = line_of(program, loops[0], seen_from=given)
-            return f"runs on every call of `{function.name}`, which is called in a loop ({line})"
-    return ""
 
 
 def _is_own(program: Program, given: ast.expr, loops: Sequence[Round]) -> bool:
@@ -142,6 +127,5 @@ def _saves(program: Program) -> Iterator[Hit]:
                     "and the plain network cannot load it",
                     evidence={"variable": name},
                     fix=f'save the plain network: `getattr({name}, "_orig_mod", {name}).state_dict()`',
-                    kind="risk",
                 )
                 break

@@ -32,6 +32,7 @@ RULE = Rule(
     group="input",
     stage="decompress",
     title="compressed arrays read for each sample",
+    kind="nit",
     gain="4.6 s to 1.3 s with four-band arrays, one to a file",
     claim="Planted chokes",
 )

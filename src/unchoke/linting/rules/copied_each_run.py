@@ -10,7 +10,7 @@ copying:
         shutil.unpack_archive(archive, target)
 
 **When this is fine.** A machine that begins empty each time (a container, Colab), where the copy goes to a faster disk on
-purpose: then one copy at the start is what you want.
+purpose: then one copy at the start is what you want. Always a nit: how much is copied, the file does not tell.
 """
 
 from __future__ import annotations
@@ -41,6 +41,5 @@ def check(program: Program) -> Iterator[Hit]:
             f"`{what}` copies the data again at every start" + (", after the last copy was removed" if again else ""),
             {"call": what},
             "put it under `if not os.path.exists(target):`, or read the data where they are (links instead of copies)",
-            kind="choke" if again else None,
         )
         return

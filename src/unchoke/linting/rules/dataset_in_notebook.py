@@ -14,8 +14,9 @@ Where worker processes are started afresh (macOS and Windows always, Linux from 
 
 In a script move the class above `if __name__ == "__main__":`.
 
-**When this is fine.** On Linux before Python 3.14 workers are forked and see the class. With `num_workers=0`, and for Keras
-with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries whether a loader's workers start.
+**When this is fine.** On Linux before Python 3.14 workers are forked and see the class: in a notebook it is a nit, in a script a
+risk. With `num_workers=0`, and for Keras with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries
+whether a loader's workers start.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.epochs import is_hosted_notebook
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
@@ -54,7 +54,7 @@ def check(program: Program) -> Iterator[Hit]:
                 f"put `class {owner.name}` into a file (`%%writefile {owner.name.lower()}.py` at the top of its cell), import it"
                 if program.is_notebook
                 else f"move `class {owner.name}` above the guard, to the top level of the script",
-                kind="nit" if is_hosted_notebook(program) else None,
+                kind="nit" if program.is_notebook else None,  # most run where workers are forked
             )
 
 

@@ -7,9 +7,8 @@ large as those of training. Taken over from training, they leave the device with
 as they are counted by sample (`sum` over samples divided by their number), not averaged over batches.
 
 **When this is fine.** Where pictures differ in size and cannot be stacked, where the decoder or the labels of a whole batch
-fill the memory, or where evaluation is a small part of the run: it is a nit. Single pictures after each epoch, beside training
-in batches, are a choke, since they leave a device idle most of the time; not where the loop draws each of them or takes the
-batch of one apart.
+fill the memory, where a loader leaves out what does not fill a batch, or where evaluation is a small part of the run. Always a
+nit: none of this is told by a file.
 
 **Where.** On an accelerator: 4 % of an evaluation was measured on an H200 for twice the batch, and 14 % more time on two CPU
 cores. `unchoke claims run evaluation-batch` measures it on yours.
@@ -21,11 +20,8 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import is_number
-from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.node_index import arguments, names_in
 from unchoke.code.program import Program
-from unchoke.linting.questions import calls_run_by
 from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
@@ -38,87 +34,35 @@ RULE = Rule(
     command="unchoke claims run evaluation-batch",
 )
 
-_MANY = 4
-_BY_ONE = frozenset({"squeeze", "imshow", "savefig", "imsave", "save_image", "show", "imwrite", "title"})
-
 
 def check(program: Program) -> Iterator[Hit]:
     loaders = [loader for loader in program.facts.loaders if loader.batch_node is not None and loader.batch is not None]
     for loader in loaders:
         alike = [other for other in loaders if (other.framework == "torch") is (loader.framework == "torch")]
         if loader.role == "eval":
-            other = _as_large(program, loader, [other for other in alike if other.role == "train"])
+            other = _as_large(loader, [other for other in alike if other.role == "train"])
             if other is not None:
                 yield _hit(program, loader, other)
 
 
-def _as_large(program: Program, loader: BatchSource, trained: list[BatchSource]) -> BatchSource | None:
+def _as_large(loader: BatchSource, trained: list[BatchSource]) -> BatchSource | None:
     """A training loader, if the batches of this one are no larger than those of any."""
-    if not trained:
+    if not trained or not all(is_number(item.batch) for item in (loader, *trained)):
         return None
-    if all(is_number(item.batch) for item in (loader, *trained)):
-        smallest = min(trained, key=lambda other: other.batch)
-        return smallest if loader.batch <= smallest.batch else None
-    return trained[0] if all(_same_expression(program, loader, other) for other in trained) else None
-
-
-def _same_expression(program: Program, loader: BatchSource, other: BatchSource) -> bool:
-    """The same name for both, given in the same place."""
-    first, second = loader.batch_node, other.batch_node
-    if first is None or second is None or program.text(first) != program.text(second):
-        return False
-    if first is second:
-        return _is_fixed(program, first)  # a helper called twice
-    pairs = zip(program.within(first, ast.Name, ast.Attribute), program.within(second, ast.Name, ast.Attribute), strict=True)
-    return all(program.reaching(one) == program.reaching(two) for one, two in pairs)
-
-
-def _is_fixed(program: Program, node: ast.expr) -> bool:
-    """Is it no choice, and no parameter that callers give differing values?"""
-    given = [program.given_by_callers(part.id, part) for part in program.within(node, ast.Name)]
-    differing = any(len({program.text(item) for item in items}) > 1 for items in given)
-    return not differing and len(program.choices(node).nodes) <= 1
+    smallest = min(trained, key=lambda other: other.batch)
+    return smallest if loader.batch <= smallest.batch else None
 
 
 def _hit(program: Program, loader: BatchSource, other: BatchSource) -> Hit:
     node, size, text = loader.batch_node, _said(program, loader), _text(program, loader)
     larger = f"{4 * node.value}" if isinstance(node, ast.Constant) and isinstance(node.value, int) else f"4 * {text}"
     line = line_of(program, other.call, seen_from=loader.call)
-    # Single pictures leave a device idle, which is seen in the whole run; half of what fits is not.
-    single = (
-        loader.batch == 1
-        and is_number(other.batch)
-        and other.batch >= _MANY
-        and _is_often(program, loader)
-        and not _is_own(program, loader)
-    )
-    larger = _text(program, other) if single else larger
     return Hit(
         _place(program, loader),
         f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})",
         evidence={"batch": text, "training batch": _text(program, other)},
         fix=f"give evaluation a larger batch: `{larger}` fits where training fits, under `torch.no_grad()` in PyTorch",
-        kind="choke" if single else None,
-        gain="a device that works on one picture at a time is idle most of it" if single else "",
-        fact=size if single else "",
     )
-
-
-def _is_own(program: Program, loader: BatchSource) -> bool:
-    """A class of the program that counts its batches itself: what does not fill one may be left out."""
-    owner = program.classes.get(program.name(loader.call))
-    return owner is not None and "__len__" in program.methods(owner)
-
-
-def _is_often(program: Program, loader: BatchSource) -> bool:
-    """After each epoch, by a `fit` or in a loop over epochs, and with nothing that takes single pictures for granted."""
-    names = set(loader.targets)
-    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
-    fitted = any(names & names_in(*arguments(fit.call)) for fit in program.facts.fits if fit.kind != "sklearn")
-    in_epochs = any(program.index.holds(run.node, use) for run in epoch_runs(program) for use in uses)
-    blocks = [loop for loop in program.nodes(ast.For) if names_in(loop.iter) & names]
-    given = [parent for use in uses if isinstance(parent := program.parent(use), ast.Call)]
-    return (fitted or in_epochs) and not any(program.method(call) in _BY_ONE for call in calls_run_by(program, *blocks, *given))
 
 
 def _text(program: Program, loader: BatchSource) -> str:

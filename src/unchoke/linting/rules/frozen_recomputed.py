@@ -13,7 +13,8 @@ known, decoding included. Fifty epochs of a head over a small frozen encoder too
 With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`. `unchoke fit` does this, and can be resumed.
 
 **When this is fine.** With random augmentation, flips included (the encoder then sees another picture each time), with a single
-epoch, when a part of the encoder is trained too, or when features for all pictures do not fit on the disk.
+epoch, when a part of the encoder is trained too, or when features for all pictures do not fit on the disk. Fewer than five
+epochs, or a number that the file does not give, are a nit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.epochs import few
+from unchoke.code.facts.epochs import few, is_long
 from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_fed_by_a_network, is_head, key_of, key_of_call, put_together
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
@@ -84,6 +85,7 @@ def _hit(program: Program, freeze: Freeze, forward: ast.AST) -> Hit:
             "run at line": program.line(forward),
         },
         fix=f"run `{freeze.name}` once over the training pictures, keep the features, and train the rest on them",
+        kind=None if is_long(epochs) else "nit",
     )
 
 
@@ -164,9 +166,7 @@ def _keras_run(program: Program, freeze: Freeze) -> ast.AST | None:
     if any(program.written(program.receiver(call)) == freeze.name for call in extracts):
         return None
     fits = [fit for fit in program.facts.fits if fit.kind == "keras" and _is_known(program, program.argument(fit.call, "x", 0))]
-    loops = [loop for loop in program.facts.training_loops if loop.kind in ("tape", "batch")]
-    runs: list[ast.AST] = [fit.call for fit in fits if not few(fit.num_epochs, below=2)]
-    runs += [loop.node for loop in loops if _has_epochs(loop)]
+    runs = [fit.call for fit in fits if not few(fit.num_epochs, below=2)]
     return next((run for run in runs if _is_frozen_at(program, freeze, run)), None)
 
 

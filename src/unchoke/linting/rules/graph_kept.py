@@ -12,7 +12,9 @@ over all of it. A small autoencoder that averaged its losses that way took 6.0 s
 
 **When this is fine.** When the sum is what `backward()` is called on (several losses of one step, accumulated gradients),
 inside `torch.no_grad()` or `torch.inference_mode()`, in Lightning's validation steps, and in a network's own methods that decode
-step by step: whoever calls them settles that. PyTorch only: a TensorFlow tensor keeps no graph after its tape. `--fix` writes
+step by step: whoever calls them settles that. It is a choke where the file proves the graph (`backward` is called on what is
+kept, a `training_step` returns it, a loss of torch made it), else a nit: unseen code may have made a number of it. PyTorch
+only: a TensorFlow tensor keeps no graph after its tape. `--fix` writes
 `.detach()` where all that is done with the sum or list ends in plain numbers: a tensor that is printed, returned or handed on
 shows whether it has a graph.
 """
@@ -91,22 +93,11 @@ def _hit(program: Program, item: Accumulation) -> Hit:
 
 
 def _is_sure(program: Program, value: ast.expr) -> bool:
-    """Not what was put under a key, or made, by a call whose body is not seen: it may have made a number of it."""
-    if isinstance(value, ast.Subscript) and isinstance(program.value(value.slice), str):
-        around = program.enclosing_function(value)
-        here = [call for call in program.nodes(ast.Call) if program.enclosing_function(call) is around]
-        given = (call for call in here if root(value) in map(program.written, call.args))
-        return not any(_is_hidden(program, call) for call in given)
-    made = program.latest(value) if isinstance(value, ast.Name) else value
-    hidden = isinstance(made, ast.Call) and not _is_library_loss(program, made) and _is_hidden(program, made)
-    return not hidden or is_backwarded(program, program.written(value), value)
-
-
-def _is_hidden(program: Program, call: ast.Call) -> bool:
-    """A function of another file or package, by its name; a method of a tensor or a network is none."""
-    name = program.name(call)
-    known = name.startswith(("?.", "torch.", "kornia.", "einops.", "monai.")) or "." not in name
-    return not known and program.function_of(call) is None and name not in program.classes
+    """A tensor with a graph beyond doubt: `backward` is called on it, Lightning is handed it, or torch's own loss made it."""
+    if is_backwarded(program, program.written(value), value):
+        return True
+    made = program.latest(value) or value
+    return any(_is_library_loss(program, call) and is_loss(program, call) for call in program.within(made, ast.Call))
 
 
 def _round(program: Program, node: ast.AST) -> str:
@@ -118,7 +109,16 @@ def _round(program: Program, node: ast.AST) -> str:
 
 def _advice(program: Program, value: ast.expr) -> str:
     """`.detach()` on the tensors: a tuple, a list and a dict have none."""
-    holds = isinstance(program.latest(value) or value, _HOLDERS)
+    made = program.latest(value) or value
+    function = program.function_of(made) if isinstance(made, ast.Call) else None
+    given = [item.value for item in program.returns(function)] if function is not None else []
+    if given and isinstance(given[0], ast.Dict):
+        pairs = zip(given[0].keys, given[0].values, strict=True)
+        names = [program.value(key) for key, item in pairs if key is not None and carries_graph(program, item)] or ["loss"]
+        held = program.text(value)
+        detached = ", ".join(f'"{name}": {held}["{name}"].detach()' for name in names)
+        return f"keep `{{**{held}, {detached}}}`"
+    holds = isinstance(made, _HOLDERS)
     tensors = [part for part in _elements(value) if carries_graph(program, part)] if holds else [value]
     if not tensors:
         return f"write `.detach()` behind each tensor in `{program.text(value)}`"

@@ -15,7 +15,8 @@ torchvision's `v2` transforms take batches on the device too, and Keras has laye
 the model. On the CPU: crop or shrink before the dear transforms, lower their `p`, and keep those that a score asks for.
 
 **When this is fine.** Where the loader still keeps up: `unchoke profile -- python train.py` says whether the model waits for
-data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little.
+data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little. A warping
+`ImageDataGenerator` that a `fit` of five epochs and more reads is a choke; pipelines, which workers share out, are nits.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], na
         f"{where} {_listed(shown)} on the CPU, for every sample",
         evidence={"transforms": shown},
         fix=f"apply {_listed(shown)} to the batch on the device (kornia, torchvision v2, layers of the model), or less often",
-        kind="nit" if all(_is_one_of(program, call) for call in named) else None,
+        kind="nit",
     )
 
 

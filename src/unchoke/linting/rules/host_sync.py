@@ -1,7 +1,7 @@
 """The host waits for the device on every step.
 
 Work on a GPU is queued: the CPU hands over a step and goes on to prepare the next. `.item()`, `.cpu()`, `.numpy()`,
-`.tolist()`, `float(loss)`, a printed loss, `if torch.isnan(loss)`, `assert mask.max() <= 1` or `torch.cuda.synchronize()` break
+`.tolist()`, `float(loss)`, `if torch.isnan(loss)`, `assert mask.max() <= 1` or `torch.cuda.synchronize()` break
 that: the CPU stops until everything queued so far is done, and the device then idles while the next step is prepared. Once a
 step it costs the overlap; inside a loop over samples or classes it costs a round trip each time. `torch.cuda.empty_cache()`
 waits too, and gives memory back that the next step asks for again.
@@ -19,35 +19,33 @@ Print or log now and then: `if step % 50 == 0: print(loss.item())`. Lightning: `
 
 **When this is fine.** On the CPU, where there is nothing to wait for: a file whose device is plainly the CPU is not reported.
 Nor is evaluation, code under `if step % n == 0`, what only runs when something went wrong (the body of `if not
-torch.isfinite(loss): … break`; the question itself waits), and what measures: a profiler, a benchmark, a loop that takes the time
-needs the wait. A second wait with no work handed over since the first costs nothing.
+torch.isfinite(loss): … break`; the question itself waits), and a wait in a loop that takes the time. A second wait with no work
+handed over since the first costs nothing.
 
-Device: CUDA, MPS. Measured on a script that reads 3,074 numbers back in each step, on a CPU, where only the calls themselves
-cost: 4.1 s became 0.9 s. A single read a step costs far less: a few numbers at a step's end, one after the other, are a nit, and
-so is every further wait of a loop beside the first that is reported, and all of them in a loop of fewer than a thousand steps
-or of steps that go over the whole set at once. Beside an environment that answers each step nothing is reported.
+Always a nit: whether a wait is noticed hangs on what else the step waits for, which a file does not tell (`unchoke profile`
+does). Device: CUDA, MPS. Measured on a script that reads 3,074 numbers back in each step, on a CPU, where only the calls
+themselves cost: 4.1 s became 0.9 s. A single read a step costs far less.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterator
-from pathlib import PurePath
 
-from unchoke.code.facts.devices import CPU, CUDA, runs_on_cpu, stays_on_cpu
-from unchoke.code.facts.loops import Loop, count_of, is_over_settings, unwrapped
+from unchoke.code.facts.devices import CPU, CUDA, runs_on_cpu
+from unchoke.code.facts.loops import Loop, unwrapped
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode, arguments, names_in
+from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
-from unchoke.linting.questions import MEASURES, acts, calls_run_by, rounds_of, tests_round
+from unchoke.linting.questions import rounds_of, tests_round
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
 RULE = Rule(
     group="device",
     stage="step",
     title="the host waits for the device on every step",
+    kind="nit",
     gain="up to 79 % of a script that reads thousands of numbers back a step; far less for one",
     claim="Planted chokes",
     command="unchoke profile -- python SCRIPT",
@@ -57,12 +55,8 @@ _SURE = frozenset({"item", CPU})  # a tensor's own, whatever it is called on
 _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
-_WORK = frozenset({"backward", "step", "scale"})
 _CLOCKS = frozenset({"time", "perf_counter", "monotonic", "perf_counter_ns", "elapsed_time", "Event", "default_timer", "timeit"})
-_TEXTS = frozenset({"name", "names", "key", "keys", "title", "text", "str", "path", "tag"})
 _NUMBER = frozenset({"loss", "losses", "cost", "acc", "accuracy", "mean", "reduce", "result", "metric"})
-_SEVERAL = 3
-_MANY = 1000
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
 
@@ -73,54 +67,19 @@ def check(program: Program) -> Iterator[Hit]:
         return
     tensors = Tensors(program)
     found: dict[tuple[int | None, int], tuple[ast.AST, str, Loop]] = {}
-    for node in program.nodes(ast.Call, ast.JoinedStr, ast.BinOp, ast.If, ast.Assert, ast.While):
+    for node in program.nodes(ast.Call, ast.If, ast.Assert, ast.While):
         shown = _sync(program, tensors, node)
         loop = _each_step(program, node) if shown else None
         if loop is not None:
             place = program.place(node)
             found.setdefault((place.cell, place.line), (node, shown, loop))
-    leads = _leads(program, list(found.values()))
     for at, shown, loop in found.values():
         yield Hit(
             at,
             f"`{shown}` waits for the device on every step of {_named(program, loop, at)}",
             evidence={"call": shown, "loop line": program.line(loop.node)},
             fix=_fix(program, at, loop),
-            kind=None if at in leads else "nit",
         )
-
-
-def _leads(program: Program, found: list[tuple[ast.AST, str, Loop]]) -> set[ast.AST]:
-    """The one of each loop that is more than a nit: the first costly one, or the first of several; one wait hides the others."""
-    leads = set()
-    for loop in dict.fromkeys(loop for _, _, loop in found if not _is_soon_over(program, loop)):
-        here = program.in_order(at for at, _, other in found if other is loop)
-        apart = [at for at in here if not _is_waited_for(program, at, here)]
-        plain = [at for at in apart if isinstance(at, ast.Call) and program.name(at).endswith(_WAITS)]
-        elsewhere = len({program.enclosing_function(at) for at in here}) > 1  # without this one the step waits there
-        whole = [at for at in here if _is_whole(program, at)] if not elsewhere else []
-        costly = [at for at in here if at in plain or at in whole or _is_inner(program, at, loop)]
-        leads.update(costly[:1] or (apart[:1] if len(apart) >= _SEVERAL and not elsewhere else []))
-    return leads
-
-
-def _is_waited_for(program: Program, node: ast.AST, found: list[ast.AST]) -> bool:
-    """Another wait of the same function comes before, with no network, loss or step between."""
-    number, function = program.index.number, program.enclosing_function(node)
-    before = [other for other in found if number[other] < number[node] and program.enclosing_function(other) is function]
-    between = (call for call in program.nodes(ast.Call) if before and number[before[-1]] < number[call] < number[node])
-    run = calls_run_by(program, *between)
-    return bool(before) and not any(program.facts.is_forward(call) or program.method(call) in _WORK for call in run)
-
-
-def _is_whole(program: Program, node: ast.AST) -> bool:
-    """More than one number: a tensor that is not the loss."""
-    sent_back = program.calls_to("backward", "scale")
-    losses = {program.written(item) for call in sent_back for item in (program.receiver(call), *call.args)}
-    function = program.enclosing_function(node)
-    returned = program.returns(function) if function is not None and function.name == "training_step" else []
-    losses |= {program.written(part) for item in returned for part in program.within(item, ast.Name)}
-    return isinstance(node, ast.Call) and program.method(node) in (CPU, "numpy", "tolist") and not names_in(node) <= losses
 
 
 def _is_inner(program: Program, node: ast.AST, loop: Loop) -> bool:
@@ -136,12 +95,6 @@ def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
     """What makes the host wait here, as written; empty if nothing does."""
     if isinstance(node, ast.If | ast.Assert | ast.While):
         return _asked(program, tensors, node.test)
-    if isinstance(node, ast.JoinedStr):
-        return _first_on_device(program, tensors, [part.value for part in node.values if isinstance(part, ast.FormattedValue)])
-    if isinstance(node, ast.BinOp):
-        formats = isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)
-        given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
-        return _first_on_device(program, tensors, given) if formats else ""
     return _call_sync(program, tensors, node) if isinstance(node, ast.Call) else ""
 
 
@@ -158,28 +111,14 @@ def _call_sync(program: Program, tensors: Tensors, call: ast.Call) -> str:
     func, name = call.func, program.name(call)
     if name.endswith(_WAITS):
         return shortened(program, call)
-    if name == "print":
-        return _first_on_device(program, tensors, call.args, "print")
     if name in _NUMBERS:
         return shortened(program, call) if call.args and tensors.where(call.args[0]) == DEVICE else ""
     if not isinstance(func, ast.Attribute) or not name.startswith("?."):
         return ""
-    if func.attr == "format" and isinstance(func.value, ast.Constant):
-        return _first_on_device(program, tensors, arguments(call))
     if arguments(call) or func.attr not in _SURE | _IF_TENSOR:
         return ""
     where = tensors.where(func.value)
     return shortened(program, call) if where == DEVICE or (func.attr in _SURE and where != HOST) else ""
-
-
-def _first_on_device(program: Program, tensors: Tensors, nodes: list[ast.expr], word: str = "") -> str:
-    """The first of these that is a tensor on the device and is turned into text."""
-    for node in nodes:
-        if _TEXTS & set(words(program.written(node))[-1:]):
-            continue
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp | ast.Call) and tensors.where(node) == DEVICE:
-            return f"{word}({program.text(node)})" if word else f"{{{program.text(node)}}}"
-    return ""
 
 
 def _each_step(program: Program, node: ast.AST) -> Loop | None:
@@ -191,39 +130,9 @@ def _each_step(program: Program, node: ast.AST) -> Loop | None:
     if any(program.facts.is_conditional(item) for item in (node, *inner)):
         return None
     traced = function is not None and any(program.name(mark) == "tf.function" for mark in function.decorator_list)
-    traced = traced or _is_measuring(program, node, loop)
-    return None if traced or _is_made_on_cpu(program, loop) else loop
-
-
-def _is_measuring(program: Program, node: ast.AST, loop: Loop) -> bool:
-    """In a function or file that profiles by its name, a wait in a loop that takes the time, or one that cannot be left out."""
-    around = [item.name for start in (node, loop.node) for item in program.ancestors(start) if isinstance(item, FunctionNode)]
-    around += PurePath(program.source.path).with_suffix("").parts[-2:]
-    if any(MEASURES & set(words(name)) for name in around) or acts(program, *program.loops_around(loop.node)[-1:], loop.node):
-        return True
     waits = isinstance(node, ast.Call) and program.name(node).endswith("synchronize")
-    return waits and any(program.method(call) in _CLOCKS for call in program.within(loop.node, ast.Call))
-
-
-def _is_soon_over(program: Program, loop: Loop) -> bool:
-    """So few steps that waiting costs seconds in all, or the whole set in each, beside which a wait is nothing."""
-    if isinstance(loop.node, FunctionNode):
-        return False
-    if loop.epochs is loop.node or (loop.epochs is None and is_over_settings(program, loop.node)):
-        return True
-    rounds = count_of(program, loop.node), 1 if loop.epochs is None else loop.num_epochs
-    return all(isinstance(count, int | float) for count in rounds) and math.prod(rounds) < _MANY
-
-
-def _is_made_on_cpu(program: Program, loop: Loop) -> bool:
-    """Its function makes the networks itself and speaks of no device, though others of the file do."""
-    function = program.enclosing_function(loop.node)
-    if function is None or loop.kind != "torch":
-        return False
-    run = [call.func for call in program.within(loop.node, ast.Call) if program.facts.is_forward(call)]
-    made = [program.latest(item) for item in run]
-    own = all(item is not None and program.index.holds(function, item) for item in made)
-    return bool(run) and own and stays_on_cpu(program, function)
+    timed = waits and any(program.method(call) in _CLOCKS for call in program.within(loop.node, ast.Call))
+    return None if traced or timed else loop
 
 
 def _is_trouble(program: Program, node: ast.AST) -> bool:

@@ -13,7 +13,8 @@ features are worked out again in every epoch, though picture and network stay th
 `unchoke extract` does this for common encoders, and goes on after a kill. Where the network has to see augmented pictures,
 call it in the training loop on the whole batch.
 
-**When this is fine.** A network of a few layers that is part of the preparation and runs as fast as the decode.
+**When this is fine.** A network of a few layers that is part of the preparation and runs as fast as the decode. Elsewhere than in
+`__getitem__` it is a nit: a generator that predicts may be the program's purpose.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def check(program: Program) -> Iterator[Hit]:
             f"`{name}` runs in {function_around(program, call)[1]}, for one sample at a time and again in every epoch",
             {"call": name},
             f"run `{name}` once over all pictures in batches, keep what it gives, and load that here",
+            kind=None if function is not None and function.name == "__getitem__" else "nit",
         )
 
 

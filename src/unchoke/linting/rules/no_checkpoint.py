@@ -15,21 +15,16 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
-does not give. Fewer than 40 are a nit (10 of a large network that is trained as a whole, 100 on one of the small sets of
-lessons), and so are fewer than 5,000 steps over the whole set at once, a small network's training that stops early, a few dense
-layers on rows of a table, and a network that its function makes and throws away, giving back its scores. A training of which
-the file does not show that it may take hours (it reads no pictures and names no card, or says how few steps or samples it has)
-is a nit too, and so are steps of an environment (what it remembers would have to be kept as well) and a script in the cells of
-a gallery.
+does not give. It is a choke where the file shows a run of hours: 100 epochs and more over pictures that it reads from files, or
+15,000 steps and more of convolutions. All else is a nit, and so is a training that stops by itself, a script in the cells of a
+gallery, the steps of an environment, and a trainer whose author has switched checkpoints off.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.constant_values import is_number
 from unchoke.code.facts.epochs import (
     EpochRun,
     callbacks_of,
@@ -44,8 +39,7 @@ from unchoke.code.facts.gradients import uses_torch
 from unchoke.code.facts.loops import Fit, count_of, most, unwrapped
 from unchoke.code.facts.origins import may_save
 from unchoke.code.facts.saving import is_weights_save
-from unchoke.code.facts.stakes import is_gallery, is_little, known_steps, may_take_hours, trains_on_small_set
-from unchoke.code.node_index import names_in
+from unchoke.code.facts.stakes import is_gallery, is_little, known_steps, reads_pictures
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.questions import acts, calls_run_by
@@ -61,12 +55,10 @@ RULE = Rule(
 )
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
 _LIGHTNING_EPOCHS = 1000
-_MANY_EPOCHS = 40
-_MANY_LARGE_EPOCHS = 10
-_MANY_STEPS = 5000
-_SHORT = 15_000  # steps of a fit that says how many
-_MANY_SMALL_EPOCHS = 100
-_TINY = 8
+_MANY_EPOCHS = 100
+_LEAST_STEPS = 5000
+_MANY_STEPS = 15_000
+_CONVOLUTIONS = ("Conv2d", "Conv2D", "Convolution2D", "Conv3d", "Conv3D")
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -91,13 +83,13 @@ def _by_steps(program: Program) -> Iterator[Hit]:
         if not isinstance(loop.node, ast.For) or loop.epochs is not None:
             continue
         count = count_of(program, loop.node)
-        if is_long(count) and count >= _MANY_STEPS and not _saves(program, calls_run_by(program, *loop.node.body)):
+        if is_long(count) and count >= _LEAST_STEPS and not _saves(program, calls_run_by(program, *loop.node.body)):
             yield Hit(
                 loop.node,
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
                 {"steps": int(count)},
                 "save the weights every few hundred steps, `if step % 500 == 0:`, under a temporary name that is then renamed",
-                kind="nit" if acts(program, loop.node) or (count < _SHORT and not may_take_hours(program)) else None,
+                kind=None if count >= _MANY_STEPS and _is_dear(program) and not acts(program, loop.node) else "nit",
             )
 
 
@@ -117,46 +109,19 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         f"{count} epochs with nothing saved inside the loop: a kill loses all of them",
         {"epochs": count},
         fix,
-        kind="nit"
-        if _is_thrown_away(program, run) or _is_inner(program, run) or _num_steps(program, run) < _SHORT
-        else _kind(program, count, stops_early=any(program.within(run.node, ast.Break))),
+        kind=_kind(program, count, stops_early=any(program.within(run.node, ast.Break))),
     )
 
 
-def _num_steps(program: Program, run: EpochRun) -> float:
-    """Steps in all, where the file says how many there are in an epoch; a step over the whole set counts for three."""
-    if run.batches is run.node:
-        return float(run.num_epochs * _SHORT / _MANY_STEPS)
-    count = count_of(program, run.batches) if isinstance(run.batches, ast.For) else None
-    return float(run.num_epochs * count) if is_number(count) else math.inf
+def _kind(program: Program, count: float, *, stops_early: bool) -> Kind:
+    """Worth saying where the file shows that it takes hours: very many epochs over pictures that are decoded from files."""
+    short = count < _MANY_EPOCHS or stops_early or is_gallery(program) or is_little(program)
+    return "nit" if short or not reads_pictures(program) else "choke"
 
 
-def _is_inner(program: Program, run: EpochRun) -> bool:
-    """Epochs over what was gathered last, in a loop that goes on until something is reached: `while frame < most: update()`."""
-    function = program.enclosing_function(run.node)
-    around = [run.node, *(program.callers(function) if function is not None else ())]
-    return any(isinstance(loop, ast.While) for node in around for loop in program.loops_around(node))
-
-
-def _is_thrown_away(program: Program, run: EpochRun) -> bool:
-    """Does the function round the loop make the network itself, save it nowhere and return something else: its scores?"""
-    function = program.enclosing_function(run.node)
-    run_here = [call.func for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call)]
-    made = [program.latest(item) for item in run_here]
-    if function is None or not made or not all(item is not None and program.index.holds(function, item) for item in made):
-        return False
-    given = {name for item in program.returns(function) for name in names_in(item)}
-    others = bool(given) and not given & {program.written(item) for item in run_here}
-    return others and not _saves(program, program.within(function, ast.Call))
-
-
-def _kind(program: Program, count: float, *, stops_early: bool = False) -> Kind:
-    """A few epochs are soon run again, of a large network fewer, on small sets or where it stops by itself more."""
-    large = large_network(program) is not None and not program.facts.frozen
-    many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_LARGE_EPOCHS if large else _MANY_EPOCHS
-    short = (stops_early and not large) or is_gallery(program)
-    short = short or is_little(program) or not (large or may_take_hours(program))
-    return "choke" if count >= many and not short else "nit"
+def _is_dear(program: Program) -> bool:
+    """A step that takes a while on any device."""
+    return bool(program.calls_to(*_CONVOLUTIONS)) or large_network(program) is not None
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
@@ -183,7 +148,7 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
-        kind="nit" if (known_steps(program, fit) or _SHORT) < _SHORT else _kind(program, count, stops_early=stops),
+        kind="nit" if (known_steps(program, fit) or _MANY_STEPS) < _MANY_STEPS else _kind(program, count, stops_early=stops),
         fact="fit",
     )
 
@@ -194,8 +159,7 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
     if trainer is None or option is None or program.value(option.value) is not False:
         return None
     epochs = program.argument(trainer, "max_epochs")
-    tried = any(program.keyword(trainer, name) for name in ("fast_dev_run", "overfit_batches"))
-    whole = epochs is None and not tried and not any(program.keyword(trainer, name) for name in ("max_steps", "max_time"))
+    whole = epochs is None and not any(program.keyword(trainer, name) for name in ("max_steps", "max_time", "fast_dev_run"))
     count = _LIGHTNING_EPOCHS if whole else most(program, epochs)
     given = callbacks_of(program, trainer)
     if not is_long(count) or given is None or one_does(program, given, _SAVING, is_weights_save) is not False:
@@ -205,14 +169,8 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
         f"`enable_checkpointing=False` in a training of {int(count)} epochs: a kill loses all of them",
         {"epochs": int(count)},
         "leave `enable_checkpointing` out, or add `ModelCheckpoint(save_last=True)` to `callbacks`",
-        kind="nit" if tried or _is_tiny(program) else None,
+        kind="nit",
     )
-
-
-def _is_tiny(program: Program) -> bool:
-    """Layers of a few numbers, as they are made to try something else."""
-    sizes = [program.value(item) for call in program.calls_named(["torch.nn.Linear"]) for item in call.args]
-    return bool(sizes) and all(is_number(size) and size < _TINY for size in sizes)
 
 
 def _hugging_face(program: Program, fit: Fit) -> Hit | None:
@@ -225,4 +183,5 @@ def _hugging_face(program: Program, fit: Fit) -> Hit | None:
         f"`save_strategy` is off in a training of {int(fit.num_epochs)} epochs: a kill loses all of them",
         {"epochs": int(fit.num_epochs)},
         'write `save_strategy="epoch", save_total_limit=2` and go on with `trainer.train(resume_from_checkpoint=True)`',
+        kind="nit",
     )

@@ -13,7 +13,8 @@ and a late one ends with an out-of-memory error, after hours.
 
 Or one process for each round (`subprocess`, a job array), which gives everything back and can be repeated by itself.
 
-**When this is fine.** Two or three small networks. Fewer than three rounds are not reported.
+**When this is fine.** Two or three small networks. Fewer than three rounds are not reported, and where the file shows neither
+folds nor five rounds it is a nit.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _MAKERS = ("tf.keras.Sequential", "tf.keras.Model", "tf.keras.models.", "tf.kera
 _LETS_GO = ("clear_session", "Process", "run_in_process", "ProcessPoolExecutor")
 _BUILDS = frozenset({"build", "create", "make", "define", "construct", "new"})
 _FEW = 3
+_MANY = 5
 _DEEPEST = 4
 
 
@@ -47,6 +49,7 @@ def check(program: Program) -> Iterator[Hit]:
             count = count_of(program, loop)
             if made is None or loop in said or (isinstance(count, int) and count < _FEW):
                 continue
+            folds = isinstance(loop, ast.For) and any(map(_is_split, program.within(loop.iter, ast.Attribute)))
             said.add(loop)
             head = program.text(loop.iter) if isinstance(loop, ast.For) else "the loop"
             yield Hit(
@@ -54,8 +57,13 @@ def check(program: Program) -> Iterator[Hit]:
                 f"`{program.text(made.func)}` builds another network in each round over `{head[:50]}`, and Keras keeps them all",
                 {"loop line": program.line(loop)},
                 "begin each round with `keras.backend.clear_session()`",
+                kind=None if folds or (isinstance(count, int) and count >= _MANY) else "nit",
             )
             break
+
+
+def _is_split(node: ast.Attribute) -> bool:
+    return node.attr == "split"
 
 
 def _made_inside(program: Program, fit: ast.Call, loop: ast.AST) -> ast.Call | None:

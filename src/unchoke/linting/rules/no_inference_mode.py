@@ -14,10 +14,8 @@ as training, so its batches must be as small, and each step is slower.
 **When this is fine.** Where evaluation needs gradients: saliency maps, adversarial examples, adaptation at test time. A
 function that calls `backward` or `autograd.grad` or asks for `requires_grad` is not reported, nor are Lightning's own steps
 (they are under no_grad already), functions that are only called where gradients are off or that a decorator from elsewhere may
-switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. A pass that no
-loop of the file repeats is freed at once: a nit, as it is on MNIST and its like, and where nothing shows that it is a network
-of PyTorch whose answers are read (a class that is here, `eval()`, `.item()`): a library's own `forward` may switch gradients
-off.
+switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. Always a nit: a
+library's own `forward` may switch gradients off, which the file does not tell.
 
 The line is shown and never written by `--fix`: what a function runs may look whether gradients are on, and with attention torch
 takes another kernel without them, so that last digits may differ. PyTorch only.
@@ -30,10 +28,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from unchoke.code.facts.devices import CPU, torch_name
+from unchoke.code.facts.devices import torch_name
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.origins import root, sources
+from unchoke.code.facts.origins import sources
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments
@@ -46,6 +44,7 @@ RULE = Rule(
     group="device",
     stage="evaluation",
     title="evaluation that prepares for a backward pass",
+    kind="nit",
     gain="memory of all intermediate results, and some time",
     command="unchoke profile -- python SCRIPT",
     frameworks=("torch",),
@@ -96,7 +95,7 @@ def _evaluation_of(program: Program, call: ast.Call) -> EvaluationCode | None:
             asked = not _is_unit_test(program, function) and not _is_called_by_others(program, function)
             return replace(found, scope=function) if asked else None
         function = program.enclosing_function(function)
-    return _in_mode(program, call) or _after_chain(program, call)
+    return _in_mode(program, call)
 
 
 def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
@@ -107,23 +106,6 @@ def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
     if function is not None and any(step_kind(program, item) for item in program.within(function, ast.Call)):
         function = None
     return replace(found, node=function or found.node, scope=function)
-
-
-def _after_chain(program: Program, call: ast.Call) -> EvaluationCode | None:
-    """After `model = build().eval()` or `model.to(device).eval()` in the same scope, if the name is given nothing else since."""
-    scope, number = program.enclosing_scope(call), program.index.number
-    for other in program.calls_to("eval"):
-        statement = program.statement(other)
-        chained = isinstance(statement, ast.Assign) or isinstance(program.receiver(other), ast.Call)
-        if not chained or program.enclosing_scope(other) is not scope or not program.is_before(other, call):
-            continue
-        model = program.written(statement.targets[0]) if isinstance(statement, ast.Assign) else root(other)
-        later = (given.order for given in program.given(model) if given.scope is scope)
-        if _is_model(program, call, model) and not any(number[other] < order < number[call] for order in later):
-            last = program.index.stop(scope) if scope is not None else len(program.index.all)
-            function = scope if isinstance(scope, FunctionNode) else None
-            return EvaluationCode(function or other, "mode", False, number[other], last, model, function)
-    return None
 
 
 def _is_model(program: Program, call: ast.Call, model: str) -> bool:
@@ -209,30 +191,8 @@ def _hit(program: Program, call: ast.Call, found: EvaluationCode) -> Hit:
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
-        kind=None if _is_repeated(program, call) and _is_torch(program, call, found) else "nit",  # once: freed as soon as shown
         suggestion=_suggestion(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else (),
     )
-
-
-def _is_torch(program: Program, call: ast.Call, found: EvaluationCode) -> bool:
-    """A network with a graph, by more than its name: of a class that is here, or put into a mode, and its result is read?"""
-    model, function = program.written(call.func), found.scope or program.enclosing_function(call)
-    near = list(program.within(function, ast.Call) if function is not None else program.nodes(ast.Call))
-    mode = any(program.method(item) in ("eval", "train") and program.written(program.receiver(item)) == model for item in near)
-    read = any(program.method(item) in ("detach", "item", CPU) for item in near)
-    return read and (mode or program.assigned_class(call.func) is not None or program.made_by(call.func).startswith("torch"))
-
-
-def _is_repeated(program: Program, node: ast.AST, depth: int = 0) -> bool:
-    """Is there a loop round it, or round a call of the function it is in, or is that handed to something that calls it?"""
-    if any(isinstance(above, (*_LOOPS, *COMPREHENSIONS)) for above in program.ancestors(node)):
-        return True
-    function = program.enclosing_function(node)
-    if function is None or depth > 2:
-        return False
-    uses = ((use, program.parent(use)) for use in program.names(function.name))
-    handed = any(isinstance(parent, ast.Call) and use in parent.args for use, parent in uses)
-    return handed or any(_is_repeated(program, call, depth + 1) for call in program.callers(function))
 
 
 def _is_tried(program: Program, call: ast.Call) -> bool:

@@ -9,14 +9,13 @@ time (where it decodes, no-workers says so).
     dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(32).prefetch(tf.data.AUTOTUNE)
 
 **When this is fine.** TensorFlow from 2.12 on adds the prefetch by itself where the last step works when asked (`batch`), and
-runs maps without state in parallel; there it is a matter of taste. Older versions do not. Pipelines over arrays in memory
-with nothing to work out gain little. Both are nits here, the first where the file is written for Keras 3.
+runs maps without state in parallel; there it is a matter of taste, so it is always a nit. Older versions do not. Pipelines over
+arrays in memory with nothing to work out gain little.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.epochs import keras_feeds
@@ -30,12 +29,12 @@ RULE = Rule(
     group="input",
     stage="load",
     title="tf.data pipeline that is not prefetched",
+    kind="nit",
     gain="the time of loading, hidden behind the step",
     since="before TensorFlow 2.12",
     frameworks=("keras",),
     eased_by=("no-workers", "repeated-decode", "heavy-augmentation", "python-transform"),
 )
-_KERAS_3 = re.compile(r"KERAS_BACKEND|from keras import ops|keras\.ops\b|\bPyDataset\b")  # prefetches by itself
 _STEPS = frozenset({"map", "batch", "padded_batch", "shuffle", "repeat", "take", "with_options"})
 
 
@@ -60,6 +59,5 @@ def check(program: Program) -> Iterator[Hit]:
                 "each step waits for its batch",
                 {"last step": step, "decodes": decodes or any(program.method(call) in DIRECTORY_SETS for call in calls)},
                 f"end with `.{step}({shown if len(shown) < 30 else '…'}).prefetch(tf.data.AUTOTUNE)`",
-                kind=None if decodes and not any(_KERAS_3.search(cell.python) for cell in program.source.cells) else "nit",
             )
             return

@@ -1,8 +1,7 @@
 """A whole image decoded for a small part of it.
 
 To cut one tile of 256 px out of a mosaic of 10,000 px, this code decodes a hundred million pixels and keeps 65,536 of them, again
-for every tile. The same goes for `image[::4, ::4]` (15 of 16 pixels decoded for nothing) and for a resize to a large size before
-one to a small size.
+for every tile. The same goes for `image[::4, ::4]` (15 of 16 pixels decoded for nothing).
 
 **Write instead.** Read only what is needed:
 
@@ -22,11 +21,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import pairwise
 
 from unchoke.code.facts.flow import follow
 from unchoke.code.facts.origins import is_of_sample, is_random
-from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
@@ -51,7 +48,6 @@ _CROPS = {"tf.image.crop_to_bounding_box": 2, "torchvision.transforms.functional
 _PARTS = frozenset(
     {"tile", "tiles", "window", "windows", "win", "patch", "patches", "chip", "chips", "cell", "grid", "block", "blocks"}
 )
-_LEAST_RATIO = 4
 
 
 Part = tuple[ast.expr, str]
@@ -59,13 +55,10 @@ Part = tuple[ast.expr, str]
 
 
 def check(program: Program) -> Iterator[Hit]:
-    said: set[ast.Call] = set()
     for call in program.nodes(ast.Call):
         part = next(_thrown_away(program, call), None) if _reads_whole(program, call) and is_done_anew(program, call) else None
         if part is not None:
-            said.add(call)
             yield _hit(program, call, part)
-    yield from _resized_twice(program, said)
 
 
 def _hit(program: Program, call: ast.Call, part: Part) -> Hit:
@@ -180,16 +173,3 @@ def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
         return _is_given(program, node, own) and _is_named_a_part(program, node)
     left, top, right, bottom = box.elts
     return _is_window(program, left, right, own) and _is_window(program, top, bottom, own)
-
-
-def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
-    """A resize to a large size and then to one at least four times smaller a side."""
-    for record in program.facts.per_sample:
-        sizes = [(item.size_px, item) for item in sizing(program, record).resizes if item.size_px]
-        for (big_px, big), (small_px, small) in pairwise(sizes):
-            if big_px < _LEAST_RATIO * small_px or (big.pipeline is not None and big.pipeline is not small.pipeline):
-                continue
-            call = next(iter(program.facts.decode_calls(record.function)), None)
-            if call is not None and call not in said and is_done_anew(program, call):
-                said.add(call)
-                yield _hit(program, call, (small.call, f"{small_px} of the {big_px} px a side that it was resized to"))

@@ -14,8 +14,8 @@ What depends on its neighbours is a filter (`cv2.filter2D`, `scipy.ndimage`); wh
 (`numba.njit`). If its result is the same each time, do it once before training.
 
 **When this is fine.** Loops over tiles, bands, boxes or the samples of a batch (what they pick is an array, not a number), loops
-in a function compiled by numba, and one small picture in a script that runs once. A mask compared with numbers, not colours, is
-a nit; two or three are not reported.
+in a function compiled by numba, and one small picture in a script that runs once: outside the code of a sample it is a nit, and
+so is a mask compared with class after class.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ _PICTURES = frozenset(
 _THINGS = frozenset(
     {"batch", "batches", "detections", "boxes", "objects", "patches", "tiles", "samples", "images", "classes", "num", "n"}
 )  # fmt: skip
-_FLAT = frozenset({"flatten", "ravel", "getdata", "reshape"})
 _ONE_PIXEL = ("getpixel", "putpixel", "item", "itemset")
 _MASKS = frozenset({"mask", "masks", "label", "seg", "segmentation", "annotation", "gt", "target"})
 _PIECES = frozenset({"patch", "patches", "tile", "tiles", "crop", "crops", "window", "windows", "grid", "blocks"})
@@ -73,7 +72,7 @@ def check(program: Program) -> Iterator[Hit]:
             continue
         inner = [item for item in program.within(whole_round(program, loop), ast.For, ast.comprehension) if item is not loop]
         nested = any(_by_index(program, loop, item) or _by_row(program, loop, item) for item in inner)
-        if (of_sample and (nested or _over_pixels(program, loop))) or (nested and _is_surely_picture(program, loop, inner)):
+        if nested and (of_sample or _is_surely_picture(program, loop, inner)):
             taken.update(inner)
             yield _pixel_hit(program, loop, of_sample=of_sample)
     yield from _gathered(program)
@@ -89,6 +88,7 @@ def _pixel_hit(program: Program, loop: SampleLoop, *, of_sample: bool) -> Hit:
         + (", for every sample" if of_sample else ""),
         evidence={"function": function.name if function is not None else "", "over": over},
         fix="write it over whole arrays (`np.where`, a lookup table, `cv2.filter2D`), or compile it with `numba.njit`",
+        kind=None if of_sample else "nit",
     )
 
 
@@ -142,6 +142,7 @@ def _gathered(program: Program) -> Iterator[Hit]:
                     evidence={"list": name},
                     fix="add up sums and counts picture by picture (`image.sum()`, `np.bincount`), or keep the arrays and join "
                     "them once with `np.concatenate`",
+                    kind="nit",
                 )
 
 
@@ -167,14 +168,13 @@ def _compares_picture(program: Program, part: ast.Compare | ast.Call, names: set
 
 def _class_hit(program: Program, loop: SampleLoop) -> Hit:
     over, whole = program.text(loop.iter), whole_round(program, loop)
-    colours = any(program.method(call) == "all" for call in program.within(whole, ast.Call))
     return Hit(
         whole,
         f"the whole mask is compared with each of `{over}`, for every sample",
         evidence={"over": over},
         fix="turn masks into class numbers once, before training (uint8 files), and let the loss take those, or make them "
         "one-hot on the device",
-        kind=None if colours else "nit",
+        kind="nit",
     )
 
 
@@ -246,24 +246,3 @@ def _is_picture(program: Program, node: ast.expr | None) -> bool:
     """By what made it, or by its name."""
     name = program.written(node).rpartition(".")[2]
     return bool(_PICTURES & set(words(name))) or (bool(name) and program.made_by(node) in DECODERS)
-
-
-# One loop, over all pixels
-
-
-def _over_pixels(program: Program, loop: SampleLoop) -> bool:
-    """`for p in image.reshape(-1, 3)`, `np.ndindex(*image.shape[:2])`, `product(range(h), range(w))`, `range(h * w)`."""
-    over = unwrapped(program, loop.iter)
-    end, method, receiver = _range_end(program, over), program.method(over), program.receiver(over)
-    if isinstance(end, ast.BinOp):
-        return isinstance(end.op, ast.Mult) and _are_sides(program, [end.left, end.right])
-    if not isinstance(over, ast.Call):
-        return method == "flat" and _is_picture(program, receiver)
-    if method == "product":
-        return _are_sides(program, [_range_end(program, item) for item in over.args])
-    if method in ("ndindex", "ndenumerate", "nditer"):
-        shapes = [part.value for part in program.within(over, ast.Attribute) if part.attr == "shape"]
-        sides = method == "ndindex" and _are_sides(program, [*over.args])
-        return sides or any(_is_picture(program, item) for item in (*shapes, *over.args))
-    rows = method == "reshape" and [program.value(item) for item in over.args[:1]] != [-1]
-    return method in _FLAT and not rows and _is_picture(program, receiver)

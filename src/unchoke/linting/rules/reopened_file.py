@@ -34,6 +34,7 @@ RULE = Rule(
     group="input",
     stage="open",
     title="container opened again for each window",
+    kind="nit",
     gain="4.5 s to 0.5 s with 320 windows of 64 px of one GeoTIFF",
     claim="Planted chokes",
     command="unchoke tile",

@@ -15,10 +15,10 @@ decode each photo once and keep what the frozen part of the network made of it.
 
 **When this is fine.** One pass only (prediction, feature extraction). Files that already are small copies. Crops sized at
 random out of the full image (`RandomResizedCrop`), which need it; there a copy somewhat larger than the crop still helps. A
-data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer than
-20 or an unknown number they are nits. TensorFlow decodes beside the step in a `map` with `num_parallel_calls` and in
-`image_dataset_from_directory`: fewer than 100 epochs, or any number with `prefetch` or `EarlyStopping`, and a plain resize are
-nits.
+data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported. It is a choke
+where each file is decoded for several windows, where Python decodes and resizes in ten epochs and more, and where a library
+reads a folder, or TensorFlow decodes beside the step with nothing prefetched, in a hundred and more. What is not resized, or
+for how many epochs the file does not say, is a nit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.epochs import few, item_functions, keras_feeds
+from unchoke.code.constant_values import UNKNOWN, is_number
+from unchoke.code.facts.epochs import epoch_runs, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept, is_save
 from unchoke.code.facts.loaders import DIRECTORY_SETS, FLOWS
 from unchoke.code.facts.loops import unwrapped
@@ -51,9 +51,9 @@ RULE = Rule(
     eased_by=("no-workers",),
 )
 _MIN_EPOCHS = 5
+_MIN_SHOWN = 10
 _MANY_EPOCHS = 20
 _SURELY_MANY = 100
-_DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")  # read many pixels for each they write
 _FASTAI_SETS = frozenset({"ImageDataBunch", "ImageDataLoaders", "SegmentationDataLoaders", "ImageClassifierData"})
 FOLDER_READERS = DIRECTORY_SETS | FLOWS - {"flow"}
 _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "prediction", "submission", "sub", "unseen", "query"})
@@ -88,8 +88,6 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
     asked = [call for call in program.within(record.function, ast.Call) if helper in program.reach(call)]
     here = not asked or program.place(decode).cell == program.place(record.function).cell
     size = f" to {resize.size_px} px" if resize.size_px else ""
-    method = program.text(program.argument(resize.call, "method", 2) or ast.Constant("")).lower()
-    dear = any(word in method for word in _DEAR_METHODS) or program.value(program.argument(resize.call, "antialias")) is True
     at = program.facts.in_per_sample(decode)
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
     if at is not None and at.kind == "map":
@@ -99,7 +97,7 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
-        kind="nit" if _is_hidden(program, decode) and not dear else None,
+        kind="nit" if _num_epochs(program) < _MIN_SHOWN or _is_hidden(program, decode) else None,
     )
 
 
@@ -112,10 +110,15 @@ def _is_hidden(program: Program, decode: ast.Call) -> bool:
         if function is not None and (program.index.holds(function, decode) or own in program.reach(function)):
             given = program.argument(call, "num_parallel_calls", 1)
             parallel.append(given is not None and program.value(given) not in (None, 1))
-    counts = [fit.num_epochs for fit in program.facts.fits]
-    many = any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
-    hidden = reads_ahead(program) or bool(program.calls_to("EarlyStopping")) or not many
+    hidden = reads_ahead(program) or bool(program.calls_to("EarlyStopping")) or _num_epochs(program) < _SURELY_MANY
     return bool(parallel) and all(parallel) and hidden
+
+
+def _num_epochs(program: Program) -> float:
+    """The most that a training of the file has, as far as it says."""
+    counts = [run.num_epochs for run in epoch_runs(program)] + [fit.num_epochs for fit in program.facts.fits]
+    counts += [loop.num_epochs for loop in program.facts.training_loops]
+    return max(filter(is_number, counts), default=0)
 
 
 def _overlapping(program: Program) -> Iterator[Hit]:
@@ -184,7 +187,6 @@ def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
     epochs = f"each of {int(known)} epochs" if known is not None else "every epoch"
     size = program.argument(call, "image_size") or program.argument(call, "target_size") or program.argument(call, "size")
     to = f" to {program.text(size)}" if size is not None else ""
-    by_itself = program.method(call) in DIRECTORY_SETS  # TensorFlow decodes in parallel, beside the step
     if program.method(call) in DIRECTORY_SETS:
         target = (program.targets(call) or ["dataset"])[0]
         fix = f'`{target} = {target}.cache("pixels")` behind it, before anything random (without a name it is kept in memory)'
@@ -197,7 +199,7 @@ def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
         f"`{name}` decodes and resizes{to} the same files again in {epochs}; nothing keeps the result",
         evidence={"call": name, "epochs": known},
         fix=fix,
-        kind=None if known is not None and known >= (_SURELY_MANY if by_itself else _MANY_EPOCHS) else "nit",
+        kind=None if known is not None and known >= _SURELY_MANY else "nit",
     )
 
 
@@ -222,7 +224,7 @@ def _not_resized(program: Program) -> Iterator[Hit]:
                 fix="put `.cache(path)` behind the `map` that decodes, before anything random"
                 if mapped
                 else "decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
-                kind="nit" if _is_hidden(program, decode) else None,
+                kind="nit",
             )
             return
 

@@ -13,20 +13,19 @@ the method for code that has nothing to do with it. In a notebook the second run
 or set nothing and say what one loader or pool needs: `multiprocessing.get_context("spawn").Pool(4)`,
 `DataLoader(…, multiprocessing_context="spawn")`. The latter is also the way in a notebook.
 
-**When this is fine.** Under the main guard, or in a function that only the program's start calls. Under a condition that singles
-out one system, or asks for the method in force, it is a nit.
+**When this is fine.** Under the main guard, or in a function that only the program's start calls. Always a nit: who imports the
+file is not told by it.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(group="process", stage="load", title="`set_start_method` runs on import", kind="risk")
+RULE = Rule(group="process", stage="load", title="`set_start_method` runs on import", kind="nit")
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -43,5 +42,4 @@ def check(program: Program) -> Iterator[Hit]:
             f"give it where it is needed: `DataLoader(…, multiprocessing_context={said})`, `mp.get_context({said}).Pool(…)`"
             if program.is_notebook
             else f'move it under `if __name__ == "__main__":`, or use `multiprocessing.get_context({said})`',
-            kind="nit" if program.is_notebook or any(isinstance(above, ast.If) for above in program.ancestors(call)) else None,
         )

@@ -13,6 +13,7 @@ In `__getitem__` open the file without asking; a missing one raises an error tha
 
 **When this is fine.** In `__init__` or in a preparation script that runs once, where the answer is kept (`if path not in
 self.known`), in an `except` that only explains an error, and where another process really does create the files during the run.
+Always a nit: on which disk it asks, the file does not tell.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.vocabulary import STAT_METHODS, STATS
 from unchoke.code.program import Program
-from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_anew, is_path_call
+from unchoke.linting.questions import function_around, is_done_anew, is_path_call
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -39,35 +40,21 @@ RULE = Rule(
 def check(program: Program) -> Iterator[Hit]:
     asked = [call for call in program.nodes(ast.Call) if is_path_call(program, call, STATS, STAT_METHODS)]
     asked = [call for call in asked if not call.args or not program.name(call).startswith("?.")]  # a path's own takes nothing
-    found = [call for call in asked if is_done_anew(program, call, by_sample=False) and not _is_output(program, call)]
+    found = [call for call in asked if is_done_anew(program, call, by_sample=False)]
     for call in found:
         name, (function, where) = program.text(call.func), function_around(program, call)
-        own = program.enclosing_function(call)
-        same = sum(program.enclosing_function(other) is own for other in found)
-        inside = (above for above in program.ancestors(call) if program.enclosing_function(above) is own)
-        many = any(isinstance(above, (ast.For, ast.While, *COMPREHENSIONS)) for above in inside)  # in each of many folders
+        same = sum(program.enclosing_function(other) is program.enclosing_function(call) for other in found)
         yield Hit(
             call,
             f"`{name}` asks the file system once for every sample" + (f"; {same} checks in {where}" if same > 1 else ""),
             evidence={"call": name, "in": function, "checks there": same},
             fix=_fix(program, call),
-            kind="choke" if many else None,
         )
 
 
 def _path(program: Program, call: ast.Call) -> str:
     asked = call.args[0] if call.args else program.receiver(call)
     return program.text(asked) if asked is not None else ""
-
-
-def _is_output(program: Program, call: ast.Call) -> bool:
-    """`if not folder.exists(): os.mkdir(folder)`: what is looked for is made where it is missing."""
-    made = (
-        other
-        for other in program.calls_to("mkdir", "makedirs")
-        if program.enclosing_function(other) is program.enclosing_function(call)
-    )
-    return _path(program, call) in {_path(program, other) for other in made}
 
 
 def _fix(program: Program, call: ast.Call) -> str:

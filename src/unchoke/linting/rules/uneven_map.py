@@ -15,7 +15,7 @@ sort by file size, largest at the front. `unchoke tile` cuts scenes so.
 
 **When this is fine.** Items that take equally long, items of microseconds (a larger `chunksize` is better there), and fewer
 items than about four for each process: those chunks hold one item anyway. Photos take about as long as each other, and so does
-opening a film for its length: where no scene is opened, no film gone through and no other program run it is a nit.
+opening a film for its length. Always a nit: how long each item takes, the file does not tell.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ RULE = Rule(
     group="input",
     stage="decode",
     title="uneven work handed out in fixed chunks",
+    kind="nit",
     gain="the time in which others wait for the longest chunk: 5 % with 16 processes and many windows, nothing with two",
     claim="Commonly reported gains, measured",
     command="unchoke tile",
@@ -49,9 +50,6 @@ _ITEM_WORDS = frozenset(
 )  # fmt: skip
 _CHUNKS = frozenset({"chunk", "shard", "fold", "seed", "batches"})
 _LISTINGS = frozenset({"glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk", "itertuples", "iterrows"})
-_FILMS = frozenset({"VideoCapture", "VideoReader", "read_video", "OpenSlide"})
-_TOOLS = frozenset({"os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"})
-_LONG_ITEMS = frozenset({"scene", "video", "slide", "movie", "ortho", "raster", "volume", "granule", "film"})
 _READS = re.compile(
     r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"
 )
@@ -73,7 +71,6 @@ def check(program: Program) -> Iterator[Hit]:
             f"`{written}` cuts `{program.text(items)}` into fixed chunks beforehand; `{work}` takes longer for some",
             evidence={"call": written, "function": work},
             fix=f"{keep}; `{better}` hands results over as they come" if better == "imap_unordered" else keep,
-            kind=None if _is_long(program, function, items) else "nit",
         )
 
 
@@ -88,16 +85,6 @@ def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bo
             return True
     listed = _LISTINGS & words_in(made)
     return bool(listed) or (inner is None and bool(_ITEM_WORDS & said))
-
-
-def _is_long(program: Program, function: ast.expr | None, items: ast.expr) -> bool:
-    """Seconds to minutes, and very different ones: whole scenes, slides, films. Of photos all take about as long."""
-    inner = program.callable_of(function)
-    if inner is None:
-        return bool(_LONG_ITEMS & words_in(items))
-    calls = list(calls_run_by(program, inner))
-    films = any(program.method(call) in _FILMS for call in calls) and any(program.within(inner, ast.For, ast.While))  # all frames
-    return films or any(program.name(call) in RASTER_OPENERS | _TOOLS for call in calls)
 
 
 def _is_pool(program: Program, node: ast.expr) -> bool:

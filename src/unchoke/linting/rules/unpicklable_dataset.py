@@ -13,8 +13,8 @@ when the first sample is asked for:
             self.file = h5py.File(self.path, "r")
 
 **When this is fine.** With `num_workers=0` for good, or where the class leaves the handle out in `__getstate__`. Where no loader
-of the file has workers it is a nit; a handle in a data set whose loader is elsewhere is not. tf.data and Keras' Lambda layers
-are not pickled this way and are not reported. `unchoke check` tries a loader's workers.
+of the file surely has workers it is a nit. tf.data and Keras' Lambda layers are not pickled this way and are not reported.
+`unchoke check` tries a loader's workers.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _SET_OPTIONS = ("transform", "target_transform", "transforms", "loader")
 
 def check(program: Program) -> Iterator[Hit]:
     loaders = torch_loaders(program)
-    alone = all(loader.has_workers is False for loader in loaders)  # nothing to send anywhere yet
+    alone = not any(loader.has_workers for loader in loaders)  # nothing is surely sent anywhere
     for owner in program.facts.datasets:
         if not _OWN_PICKLING & program.methods(owner).keys():
-            yield from (replace(hit, kind="nit") if alone and loaders else hit for hit in _kept(program, owner))
+            yield from (replace(hit, kind="nit") if alone else hit for hit in _kept(program, owner))
     known = any(program.name(call).startswith("torchvision.datasets.") for call in program.nodes(ast.Call))
     for call in program.nodes(ast.Call) if known or loaders or program.facts.datasets else ():
         for given in _places(program, call):

@@ -15,11 +15,11 @@ not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own
 
 **When this is fine.** A file that this very program has written and nobody else can change; one that the same function wrote
 before, or a temporary one, is not reported. It is a risk where safety is switched off for a file that plainly comes from
-elsewhere (a download that is not compared with a hash, the argument of a function that others call), though only weights are
-taken from it, and for a pickle that comes over plain http. What else is pickled needs another format first, and whoever
-installs a package trusts its author's files; a fixed name, and what a program is given on its command line, are mostly results
-of the same project, and a comment or docstring beside the call about trust or pickles says that it was weighed: there it is a
-nit. From torch 2.6 on `weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code,
+elsewhere (a download that is not compared with a hash) though only weights are taken from it, and for a pickle that comes over
+plain http. What else is pickled needs another format first, and whoever installs a package trusts its author's files; other
+paths are mostly results of the same project, and a comment or docstring beside the call about trust or pickles says that it was
+weighed: there it is a nit, and so is Keras' `safe_mode=False`. From torch 2.6
+on `weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code,
 so the argument is asked for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a
 network's `state_dict()` in it, and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read
 off the code.
@@ -65,7 +65,6 @@ _FILLS = frozenset(
     {"write", "write_bytes", "writelines", "extract", "extractall", "unpack_archive", "copy", "copy2", "copyfile", "copyfileobj",
      "move", "run", "check_call", "system"}
 )  # fmt: skip
-_SAME_FILE = frozenset({"str", "pathlib.Path", "os.path.abspath", "os.path.expanduser", "os.fspath"})
 _HASHES = re.compile(r"hash|md5|sha|checksum", re.IGNORECASE)
 _TRUST = re.compile(r"trust|unpickl|pickl|weights_only|\bnosec\b|\bS301\b|malicious|arbitrary code", re.IGNORECASE)
 _TEST_FOLDERS = frozenset({"tmp_path", "tmpdir"})
@@ -82,6 +81,7 @@ def check(program: Program) -> Iterator[Hit]:
                 f"`{program.text(call.func)}` with `safe_mode=False` runs Python code stored in the model file",
                 {"call": program.text(call.func)},
                 "leave `safe_mode` out and give own layers with `custom_objects=` or `keras.saving.register_keras_serializable`",
+                kind="nit",
                 fact="keras",
             )
         elif call.args and name in _UNPICKLERS:
@@ -166,31 +166,16 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
         and (_is_own(program, call, before=True) or _is_temporary(program, file))
     ):
         return
+    risky = downloaded and option is not None  # safety is switched off for a file from elsewhere
     yield Hit(
         call,
         f"`{name}` of `{source}` {lacking} may run code from the file{before}",
         {"call": name, "file": source, "used as a state dict only": edit is not None},
         "write `weights_only=True` behind its other arguments",
-        kind=None if _is_risk(program, call, file, downloaded, option) else "nit",
+        kind=None if risky and _only_state(program, call) and not _is_weighed(program, call) else "nit",
         fact="" if proven else f"torch {lacking}",
         **offered(edit, proven=proven),
     )
-
-
-def _is_risk(program: Program, call: ast.Call, file: ast.expr | None, downloaded: bool, option: ast.expr | None) -> bool:
-    """Is safety switched off for a file from elsewhere of which only the weights are used, with nothing said about it?"""
-    elsewhere = downloaded or (file is not None and _is_handed_in(program, file))
-    return option is not None and elsewhere and _only_state(program, call) and not _is_weighed(program, call)
-
-
-def _is_handed_in(program: Program, node: ast.AST) -> bool:
-    """As a whole, not a name in a folder, to a public function that nobody here calls."""
-    path = opened_path(program, node)
-    while isinstance(path, ast.Call) and path.args and program.name(path) in _SAME_FILE:
-        path = path.args[0]
-    function = program.enclosing_function(path)
-    public = function is not None and not function.name.startswith("_") and not program.callers(function)
-    return public and any(bound.how == "handed" for bound in program.reaching(path))
 
 
 def _is_weighed(program: Program, call: ast.Call) -> bool:

@@ -13,7 +13,7 @@ at all, and makes its data set's index again each time.
             ...
 
 **When this is fine.** Long epochs on Linux, where a start is lost among minutes: without `persistent_workers` alone it is a
-nit. A loader for each fold, or for stages with another batch size, belongs where it is made.
+nit, and so is a loader without workers. A loader for each fold, or for stages with another batch size, belongs where it is made.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(
-    group="process", stage="load", title="loader or its workers made anew in every epoch", kind="nit", frameworks=("torch",)
-)
+RULE = Rule(group="process", stage="load", title="loader or its workers made anew in every epoch", frameworks=("torch",))
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -59,7 +57,7 @@ def check(program: Program) -> Iterator[Hit]:
                 f"a `DataLoader` and {what} are made anew in every round of `{head}`",
                 {"loop line": program.line(loop)},
                 "make it once before the loop (`persistent_workers=True` keeps its workers); it shuffles anew in each epoch",
-                kind="choke",
+                kind=None if loader.has_workers else "nit",
             )
         elif runs and loader.role == "train" and loader.has_workers and "persistent_workers" not in given and None not in given:
             said.add(maker)
@@ -68,6 +66,7 @@ def check(program: Program) -> Iterator[Hit]:
                 "the workers of the training loader are started anew in every epoch",
                 {"num_workers": program.text(loader.workers_node) if loader.workers_node is not None else ""},
                 "add `persistent_workers=True`",
+                kind="nit",
             )
 
 

@@ -249,8 +249,3 @@ for name in names:
 pictures = np.array(pictures) / 255
 plt.imshow(pictures[3]{shown})
 """
-
-
-def test_pictures_shown_in_grey_have_no_order() -> None:
-    assert len(RULE.lines(GREY.format(shown=""))) == 1
-    assert RULE.lines(GREY.format(shown=", cmap='gray'")) == []

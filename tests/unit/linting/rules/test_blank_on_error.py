@@ -14,27 +14,7 @@ import torch, logging
 logger = logging.getLogger()
 """
 
-FOUND = """
-class D(Dataset):
-
-    def __getitem__(self, i):
-        try:
-            img = Image.open(self.p[i]).convert('RGB')
-        except Exception:
-            return self.__getitem__((i + 1) % len(self))
-        return img
----
-class D(Dataset):
-
-    def __getitem__(self, i):
-        try:
-            img = Image.open(self.p[i]).convert('RGB')
-        except Exception as e:
-            print(e, self.p[i])
-            return self[random.randint(0, len(self) - 1)]
-        return img
----
-class D(Dataset):
+FOUND = """class D(Dataset):
 
     def __getitem__(self, i):
         try:
@@ -66,31 +46,12 @@ for f in files:
         print('bad file')
         continue
 ---
-for f in files:
-    img = cv2.imread(f)
-    if img is not None:
-        X.append(img)
----
 def load(p):
     try:
         return np.array(Image.open(p))
     except Exception:
         return np.random.randint(0, 255, (3, 3, 3))
 x = [load(f) for f in files]
----
-from contextlib import suppress
-for f in files:
-    with suppress(OSError):
-        X.append(np.array(Image.open(f)))
----
-class D(Dataset):
-
-    def __getitem__(self, i):
-        while True:
-            try:
-                return cv2.imread(self.p[i])[..., ::-1]
-            except Exception:
-                i = np.random.randint(len(self))
 ---
 BLANK = np.zeros((3, 3, 3))
 
@@ -119,15 +80,6 @@ for f in files:
     except Exception:
         print('error')
 ---
-class D(Dataset):
-
-    def __getitem__(self, i):
-        try:
-            img = Image.open(self.p[i]).convert('RGB')
-        except Exception:
-            img = Image.open(self.p[0])
-        return img
----
 import tensorflow as tf
 
 def py(p):
@@ -137,9 +89,6 @@ def py(p):
         im = np.full((3, 3), 0)
     return im
 ds = tf.data.Dataset.from_tensor_slices(files).map(lambda p: tf.py_function(py, [p], tf.uint8))
----
-import tensorflow as tf
-ds = tf.data.Dataset.from_tensor_slices(files).map(load).apply(tf.data.experimental.ignore_errors())
 ---
 def gen(files):
     while True:
@@ -161,17 +110,6 @@ class D(Dataset):
         except RasterioIOError:
             a = np.zeros((4, 3, 3))
         return a
----
-class Safe(Dataset):
-
-    def __init__(self, base):
-        self.base = base
-
-    def __getitem__(self, i):
-        try:
-            return self.base[i]
-        except Exception:
-            return self.base[0]
 """
 
 SILENT = """

@@ -67,19 +67,6 @@ class D(Dataset):
     def __getitem__(self, i):
         return self.items[i]
 ---
-class D(Dataset):
-
-    def __init__(self, ps):
-        self.tf = T.Compose([T.RandomHorizontalFlip(), T.ToTensor()])
-
-    def __getitem__(self, i):
-        f = f'cache/{i}.npy'
-        if os.path.exists(f):
-            return np.load(f)
-        x = self.tf(Image.open(self.ps[i]))
-        np.save(f, x)
-        return x
----
 memory = joblib.Memory('.c')
 
 @memory.cache

@@ -29,24 +29,6 @@ class Net(nn.Module):
     ),
     pytest.param(
         """\
-def score(model, x):
-    model = torch.compile(model)  # here
-    return model(x)
-for epoch in range(3):
-    score(model, 1)
-""",
-        id="in a function called in a loop",
-    ),
-    pytest.param(
-        """\
-def predict(path):
-    return torch.compile(model)(path)  # here
-out = [predict(path) for path in files]
-""",
-        id="in a function called in a comprehension",
-    ),
-    pytest.param(
-        """\
 compiled = torch.compile(model)
 torch.save(compiled.state_dict(), "a.pt")  # here
 """,

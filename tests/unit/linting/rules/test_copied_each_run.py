@@ -12,7 +12,7 @@ RULE = OneRule("copied-each-run", "import os, shutil, tarfile, zipfile\n")
     ("body", "kinds"),
     [
         ("shutil.copytree('a', 'b')", ["nit"]),
-        ("shutil.rmtree('b')\nshutil.copytree('a', 'b')", ["choke"]),
+        ("shutil.rmtree('b')\nshutil.copytree('a', 'b')", ["nit"]),
         ("shutil.unpack_archive('a.zip', 'b')", ["nit"]),
         ("with tarfile.open('a.tgz') as tar:\n    tar.extractall('b')", ["nit"]),
         ("if not os.path.exists('b'):\n    shutil.copytree('a', 'b')", []),

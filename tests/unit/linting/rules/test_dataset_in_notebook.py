@@ -71,12 +71,3 @@ def test_a_class_at_the_top_of_a_script_is_fine() -> None:
         parse_source("a.py", (TORCH + "DataLoader(Data(), num_workers=2)\n").encode()), [load_rule("dataset-in-notebook")]
     )
     assert not found
-
-
-@pytest.mark.parametrize(("folder", "kind"), [("../input/leaves", "nit"), ("/kaggle/input/leaves", "nit"), ("../data", "risk")])
-def test_kaggle_by_its_folders_is_a_nit(folder: str, kind: str) -> None:
-    cell = TORCH + f"folder = {folder!r}\nloader = DataLoader(Data(), num_workers=2)\n"
-    made = [{"cell_type": "code", "source": cell, "metadata": {}, "outputs": []}]
-    book = json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": made}).encode()
-    found, _ = lint_source(parse_source("a.ipynb", book), [load_rule("dataset-in-notebook")])
-    assert [item.kind for item in found] == [kind]

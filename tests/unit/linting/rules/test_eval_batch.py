@@ -12,26 +12,9 @@ from torch.utils.data import DataLoader
 FOUND = [
     pytest.param(
         """\
-def loaders(bs):
-    train = DataLoader(train_ds, batch_size=bs, shuffle=True)
-    val = DataLoader(val_ds, batch_size=bs)  # here
-""",
-        id="the same parameter",
-    ),
-    pytest.param(
-        """\
 dls = {k: DataLoader(sets[k], batch_size=16, shuffle=k == "train") for k in ["train", "val"]}  # here
 """,
         id="one call for both",
-    ),
-    pytest.param(
-        """\
-def make(split):
-    return DataLoader(Ds(split), batch_size=args.bs, shuffle=split == "train")  # here
-train_dl = make("train")
-val_dl = make("val")
-""",
-        id="a helper that knows the size",
     ),
     pytest.param(
         """\

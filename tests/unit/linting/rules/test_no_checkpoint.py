@@ -165,32 +165,6 @@ def kinds_of(head: str, epochs: int) -> list[str]:
     return [item.kind for item in OneRule("no-checkpoint").found(head + loop)]
 
 
-def test_what_is_soon_run_again_is_a_nit() -> None:
-    assert kinds_of("", 8) == ["nit"]
-    assert kinds_of("", 30) == ["nit"]
-    assert kinds_of("", 50) == ["nit"], "how long an epoch takes is not said"
-    assert kinds_of("net.cuda()\n", 50) == ["choke"]
-    rows = "from torch.utils.data import DataLoader\nimport torch, pandas\nloader = DataLoader(pandas.read_csv('a.csv').values)\n"
-    assert kinds_of(rows, 400) == ["nit"], "rows of a table"
-    assert kinds_of(f"{rows}net.cuda()\n", 400) == ["nit"], "rows of a table, on a card too"
-    photos = "data = torchvision.datasets.ImageFolder('a')\nloader = DataLoader(data)\n"
-    assert kinds_of(f"import torchvision\n{rows}{photos}", 400) == ["choke"], "a table of labels"
-    assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 30) == ["nit"]
-    assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\nnet.cuda()\n", 100) == ["choke"]
-    large = "import timm\nNAME = 'swin_base_patch4_window7_224'\nnet = timm.create_model(NAME)\n"
-    assert kinds_of(large, 12) == ["choke"]
-    assert kinds_of(f"{large}for p in net.parameters():\n    p.requires_grad = False\n", 12) == ["nit"], "only its head learns"
-
-
-def test_a_training_that_stops_early_is_of_unknown_length() -> None:
-    fit = "from tensorflow import keras\nmodel = keras.Sequential()\nx = keras.utils.image_dataset_from_directory('a')\n"
-    fit += "model.fit(x, y, epochs=100, callbacks=[{}])\n"
-    for callback, kind in (("keras.callbacks.ReduceLROnPlateau()", "choke"), ("keras.callbacks.EarlyStopping()", "nit")):
-        assert [item.kind for item in OneRule("no-checkpoint").found(fit.format(callback))] == [kind]
-    large = fit.replace("keras.Sequential()", "keras.applications.EfficientNetB0()").format("keras.callbacks.EarlyStopping()")
-    assert [item.kind for item in OneRule("no-checkpoint").found(large)] == ["choke"]
-
-
 def test_a_fit_that_says_how_many_steps_it_has_is_as_long_as_they_are() -> None:
     fit = "from tensorflow import keras\nx = keras.utils.image_dataset_from_directory('a')\n"
     for steps, kind in ((10, "nit"), (1000, "choke")):

@@ -40,13 +40,6 @@ def validate(model, loader):
     ),
     pytest.param(
         """\
-model = build().to("cpu").eval()
-y = model(x)  # here
-""",
-        id="eval at the end of a chain",
-    ),
-    pytest.param(
-        """\
 model.eval()
 a = model(x)  # here
 b = model(y)

@@ -18,13 +18,13 @@ RULE = OneRule("no-prefetch", HEAD)
 @pytest.mark.parametrize(
     ("body", "kinds"),
     [
-        ("ds = ds.map(load).batch(8)\nmodel.fit(ds, epochs=9)", ["choke"]),
+        ("ds = ds.map(load).batch(8)\nmodel.fit(ds, epochs=9)", ["nit"]),
         ("from keras import ops\nds = ds.map(load).batch(8)\nmodel.fit(ds, epochs=9)", ["nit"]),
         ("ds = ds.map(scale).batch(8)\nmodel.fit(ds, epochs=9)", ["nit"]),
         ("ds = ds.map(load).batch(8).prefetch(2)\nmodel.fit(ds, epochs=9)", []),
         ("ds = ds.batch(8)\nmodel.fit(ds, epochs=9)", []),
         ("ds = ds.map(load).batch(8)\nmodel.predict(ds)", []),
-        ("def make(d):\n    d = d.map(load)\n    return d.batch(4)\nmodel.fit(make(ds), epochs=9)", ["choke"]),
+        ("def make(d):\n    d = d.map(load)\n    return d.batch(4)\nmodel.fit(make(ds), epochs=9)", ["nit"]),
     ],
 )
 def test_pipelines_that_train_and_work_something_out(body: str, kinds: list[str]) -> None:

@@ -61,7 +61,6 @@ TILE = 256
         ("img = cv2.imread(self.paths[i])\n    x1, y1, x2, y2 = self.tiles[i]\n    return img[y1:y2, x1:x2]", 1),
         ("img = cv2.imread(self.paths[i])\n    return np.stack([img[r:r + 64, c:c + 64] for r, c in self.spots])", 0),
         ("img = cv2.imread(self.paths[i])\n    x, y = self.marks[i]\n    img[y:y + 9, x:x + 9] = 0\n    return img", 0),
-        ("img = Image.open(self.paths[i]).resize((1024, 1024))\n    return img.resize((224, 224))", 1),
         ("img = Image.open(self.paths[i]).resize((512, 512))\n    return img.resize((224, 224))", 0),
     ],
 )

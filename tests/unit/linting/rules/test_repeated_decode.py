@@ -135,22 +135,22 @@ def test_windows_that_overlap_decode_each_file_several_times(window: str, found:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "resize", "fit", "kind"),
+    ("parallel", "fit", "kind"),
     [
-        (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=25", "nit"),
-        (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=60", "nit"),
-        (", num_parallel_calls=tf.data.AUTOTUNE", "", "epochs=100", "choke"),
-        (", num_parallel_calls=tf.data.AUTOTUNE).prefetch(2", "", "epochs=100", "nit"),
-        (", num_parallel_calls=8", "", "epochs=60, callbacks=[tf.keras.callbacks.EarlyStopping()]", "nit"),
-        (", num_parallel_calls=8", ", antialias=True", "epochs=25", "choke"),
-        ("", "", "epochs=25", "choke"),
+        (", num_parallel_calls=tf.data.AUTOTUNE", "epochs=25", "nit"),
+        (", num_parallel_calls=tf.data.AUTOTUNE", "epochs=60", "nit"),
+        (", num_parallel_calls=tf.data.AUTOTUNE", "epochs=100", "choke"),
+        (", num_parallel_calls=tf.data.AUTOTUNE).prefetch(2", "epochs=100", "nit"),
+        (", num_parallel_calls=8", "epochs=60, callbacks=[tf.keras.callbacks.EarlyStopping()]", "nit"),
+        ("", "epochs=9", "nit"),
+        ("", "epochs=25", "choke"),
     ],
 )
-def test_decoding_beside_the_step_is_a_nit(parallel: str, resize: str, fit: str, kind: str) -> None:
+def test_decoding_beside_the_step_is_a_nit(parallel: str, fit: str, kind: str) -> None:
     code = f"""import tensorflow as tf
 def load(p):
     x = tf.io.decode_jpeg(tf.io.read_file(p))
-    return tf.image.resize(x, (64, 64){resize})
+    return tf.image.resize(x, (64, 64))
 train = tf.data.Dataset.from_tensor_slices(paths).map(load{parallel}).batch(8)
 model.fit(train, {fit})
 """

@@ -46,25 +46,8 @@ def test_lookups_and_what_is_the_same_for_all_are_not(body: str) -> None:
     assert RULE.lines(body) == []
 
 
-def test_a_row_that_is_the_sample_itself_is_found() -> None:
-    assert RULE.lines("        row = self.df.iloc[i]\n        return row[COLUMNS].to_numpy(), row.price") == [9]
-
-
 def test_a_range_is_sorted_and_a_name_is_grouped() -> None:
     (of_range,) = RULE.found(RULE.whole("        return self.df[self.df.day <= self.day[i]]"))
     (of_name,) = RULE.found(RULE.whole("        return self.df[self.df.id == name]"))
     assert "searchsorted" in of_range.finding.fix
     assert "groupby" in of_name.finding.fix
-
-
-def test_a_row_counts_where_it_is_all_that_is_read() -> None:
-    head = """import pandas as pd, torch
-from torch.utils.data import Dataset
-class D(Dataset):
-    def __getitem__(self, i):
-"""
-    rule = OneRule("table-scan", head)
-    row = "        row = self.df.iloc[i]\n"
-    assert rule.lines(row + "        return torch.tensor(row.values[1:]), row['label']") == [5]
-    assert rule.lines(row + "        return torch.tensor(row.values[1:]), self.columns['label']") == [5]
-    assert rule.lines(row + "        return self.images[i], row['label']") == []

@@ -16,7 +16,7 @@ STEP = "loss = net(x).sum()\n        loss.backward()\n        opt.step()\n"
             "for epoch in range(9):\n    loader = DataLoader(data, 8, num_workers=2)\n    for x in loader:\n        " + STEP,
             ["choke"],
         ),
-        ("for epoch in range(9):\n    for x in DataLoader(Table('a.csv'), 8):\n        " + STEP, ["choke"]),
+        ("for epoch in range(9):\n    for x in DataLoader(Table('a.csv'), 8):\n        " + STEP, ["nit"]),
         ("for epoch in range(9):\n    for x in DataLoader(data, 8):\n        " + STEP, []),
         (
             "def peek():\n    return next(iter(DataLoader(val, 8, num_workers=2)))\n"
