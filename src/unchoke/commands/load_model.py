@@ -20,6 +20,7 @@ from torch import nn
 from unchoke.commands.assemble_model import AssembledModel, assemble
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.machine.backend import unshortened
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_image, to_rgb
@@ -78,7 +79,7 @@ class LoadedModel(nn.Module):
         device = next(self.buffers()).device
         decoded = map_ahead(self._read, pictures, threads=2, ahead=_BATCH)
         none = np.empty((0, len(self.classes or self.targets)), np.float32)
-        with torch.inference_mode(), _evaluating(self):
+        with torch.inference_mode(), _evaluating(self), unshortened():
             found = [self(torch.from_numpy(np.stack(batch)).to(device)).float().cpu().numpy() for batch in _batches(decoded)]
         return np.concatenate([none, *found])
 

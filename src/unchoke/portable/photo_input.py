@@ -17,6 +17,7 @@ from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
 
 Filter = Literal["bilinear", "bicubic"]
+_CPU = torch.device("cpu")
 _MOST_BITS = 22
 _INT16_END = 1 << 15
 _PART = 256
@@ -59,27 +60,30 @@ class PhotoInput(nn.Module):
 
     def _resize(self, pixels: torch.Tensor, height_px: int, width_px: int) -> torch.Tensor:
         """To `height_px` × `width_px`, across first, as torch does it; of the result only the central square is computed."""
-        height, width = pixels.shape[2:]
-        across, unit = fixed_weights(width, width_px, self.size_px, self.filter)
+        (height, width), device = pixels.shape[2:], pixels.device
+        across, unit = fixed_weights(width, width_px, self.size_px, self.filter, device)
         coarse, fine = _split(across.T + _PART / 2, 1 / _PART)
         pixels = _rounded(torch.matmul(pixels, coarse / _PART), torch.matmul(pixels, fine - _PART / 2), unit)
-        down, unit = fixed_weights(height, height_px, self.size_px, self.filter)
+        down, unit = fixed_weights(height, height_px, self.size_px, self.filter, device)
         coarse, fine = _split(down + _PART / 2, 1 / _PART)
         return _rounded(torch.matmul(coarse / _PART, pixels), torch.matmul(fine - _PART / 2, pixels), unit)
 
 
-def fixed_weights(in_px: int, out_px: int, size_px: int, filter_: Filter) -> tuple[torch.Tensor, torch.Tensor]:
+def fixed_weights(
+    in_px: int, out_px: int, size_px: int, filter_: Filter, device: torch.device = _CPU
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (size_px, in_px) that give the central `size_px` of `out_px` numbers, and what they add up to, a power of two.
 
     torch computes them in float64 and rounds them to whole numbers. OpenVINO has no float64, so each is the sum of two float32
     here: one that is exact in all that is done with it, and a small rest.
     """
-    ends = _centre(out_px, size_px) + torch.arange(size_px, dtype=torch.int64)[:, None]
-    weights, rest = _filtered(*_distance(ends, torch.arange(in_px, dtype=torch.int64)[None], in_px, out_px), filter_)
+    ends = _centre(out_px, size_px) + torch.arange(size_px, dtype=torch.int64, device=device)[:, None]
+    places = torch.arange(in_px, dtype=torch.int64, device=device)[None]
+    weights, rest = _filtered(*_distance(ends, places, in_px, out_px), filter_)
     total, total_rest = weights.sum(dim=1, keepdim=True), rest.sum(dim=1, keepdim=True)
     shares = (weights + rest) / (total + total_rest)
-    powers = 2.0 ** torch.arange(1, _MOST_BITS + 1, dtype=torch.float32)
-    unit = 2.0 ** ((_largest_share(in_px, out_px, filter_) * powers + 0.5).floor() < _INT16_END).float().sum()
+    powers = 2.0 ** torch.arange(1, _MOST_BITS + 1, dtype=torch.float32, device=device)
+    unit = 2.0 ** ((_largest_share(in_px, out_px, filter_, device) * powers + 0.5).floor() < _INT16_END).float().sum()
     whole = (shares * unit + 0.5).floor()
     # What is left over after that rounding, part by part so that each product is exact, tells whether it was the right one.
     ones, parts = _split(total, 1)
@@ -89,11 +93,12 @@ def fixed_weights(in_px: int, out_px: int, size_px: int, filter_: Filter) -> tup
     return whole + (left > half).float() - (left < -half).float(), unit
 
 
-def _largest_share(in_px: int, out_px: int, filter_: Filter) -> torch.Tensor:
+def _largest_share(in_px: int, out_px: int, filter_: Filter, device: torch.device) -> torch.Tensor:
     """Of any of the `out_px` numbers, not of the central ones alone: each is looked at where its filter reaches."""
-    ends = torch.arange(out_px, dtype=torch.int64)[:, None]
+    ends = torch.arange(out_px, dtype=torch.int64, device=device)[:, None]
     reach = 2 * _larger(in_px, out_px) // out_px + 2
-    places = (2 * ends + 1) * in_px // (2 * out_px) + torch.arange(2 * reach + 1, dtype=torch.int64)[None] - reach
+    around = torch.arange(2 * reach + 1, dtype=torch.int64, device=device)[None] - reach
+    places = (2 * ends + 1) * in_px // (2 * out_px) + around
     weights, rest = _filtered(*_distance(ends, places, in_px, out_px), filter_)
     weights = (weights + rest) * ((places >= 0) & (places < in_px)).float()
     return (weights / weights.sum(dim=1, keepdim=True)).max()
