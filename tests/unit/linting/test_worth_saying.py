@@ -306,3 +306,59 @@ class Net(pl.LightningModule):
     (found,) = OneRule("graph-kept").found(source)
     assert found.kind == "choke"
     assert found.hit.fix == 'keep `{**info, "loss": info["loss"].detach()}`'
+
+
+# What a fifth draw from strangers' code showed
+
+
+def test_many_windows_may_come_of_one_decode_in_a_generator() -> None:
+    body = "image = cv2.imread(path)\n        {} image[y : y + TILE, x : x + TILE]\n"
+    head = "import cv2\nTILE = 256\n"
+    one = f"{head}class Tiles(Dataset):\n    def __getitem__(self, i):\n        path, y, x = self.rows[i]\n        "
+    many = f"{head}def tiles(rows):\n    for path, y, x in rows:\n        "
+    assert kinds("oversized-decode", one + body.format("return")) == ["choke"]
+    assert kinds("oversized-decode", many + body.format("yield")) in ([], ["nit"])
+
+
+@pytest.mark.parametrize(
+    ("error", "does", "kind"),
+    [
+        ("", "cv2.imwrite(to, draw(image))", "risk"),
+        (" Exception", "cv2.imwrite(to, draw(image))", "nit"),
+        ("", "shapes.append(image.shape)", "nit"),
+    ],
+)
+def test_a_hole_in_what_is_written_is_a_risk(error: str, does: str, kind: str) -> None:
+    loop = f"import cv2\nfor path in paths:\n    try:\n        image = cv2.imread(path)\n        {does}\n"
+    assert kinds("blank-on-error", f"{loop}    except{error}:\n        pass\n") == [kind]
+
+
+def test_rows_may_be_short_lists() -> None:
+    head = "class Data(Dataset):\n    def __getitem__(self, i):\n        mask, h, w = self.masks[i], 512, 512\n"
+    assert kinds("python-transform", head + "        for row in mask:\n            for v in row:\n                use(v)\n") == [
+        "nit"
+    ]
+    by_index = "        for y in range(h):\n            for x in range(w):\n                use(mask[y, x])\n"
+    assert kinds("python-transform", head + by_index) == ["choke"]
+
+
+def test_the_number_of_a_batch_is_not_the_picture() -> None:
+    head = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\n"
+    head += "loader = DataLoader(ImageFolder('photos'))\n"
+    assert kinds("decoded-for-labels", head + "for n, (images, labels) in enumerate(loader):\n    net(images, labels, n)\n") == []
+    shown = head + "shown = tqdm(enumerate(loader))\nfor n, (images, labels) in shown:\n    net(images, labels)\n"
+    assert kinds("decoded-for-labels", shown) == []
+    assert kinds("decoded-for-labels", head + "for n, (images, labels) in enumerate(loader):\n    count(labels)\n") == ["choke"]
+
+
+@pytest.mark.parametrize(("given", "kind"), [("", "choke"), (", workers=4", "nit")])
+def test_workers_share_out_what_a_generator_warps(given: str, kind: str) -> None:
+    made = "from keras.preprocessing.image import ImageDataGenerator\nwarps = ImageDataGenerator(rotation_range=20)\n"
+    fit = f"model.fit_generator(warps.flow_from_directory('photos'), epochs=50{given})\n"
+    assert kinds("heavy-augmentation", made + fit) == [kind]
+
+
+@pytest.mark.parametrize(("epochs", "kind"), [(10, "nit"), (100, "choke")])
+def test_a_mode_for_debugging_in_a_short_trial_is_meant(epochs: int, kind: str) -> None:
+    head = f"import torch\ntorch.autograd.set_detect_anomaly(True)\nfor epoch in range({epochs}):\n    for x in loader:\n"
+    assert kinds("anomaly-mode", head + STEP) == [kind]

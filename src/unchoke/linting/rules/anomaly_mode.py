@@ -12,7 +12,8 @@ each makes every later step pay for it. On a small recurrent network training to
     with torch.autograd.detect_anomaly():      # one batch, where the mistake was
         loss = step(batch)
 
-**When this is fine.** Under `if debug`, round a single batch, or switched off again before training begins. A model that cannot
+**When this is fine.** Under `if debug`, round a single batch, or switched off again before training begins; a training of fewer
+than 20 rounds makes it a nit. A model that cannot
 be traced (Python code that depends on values) needs `run_eagerly=True` for that model; say so with `# noqa: anomaly-mode`.
 """
 
@@ -22,6 +23,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from unchoke.code.facts.epochs import few
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
@@ -43,6 +45,7 @@ _SET = {
 }
 _CHECKS = {"enable_check_numerics": True, "disable_check_numerics": False}
 _OPTIONS = {"compile": ("run_eagerly", "eager"), "Trainer": ("detect_anomaly", "torch")}  # of Keras and of Lightning
+_TRIAL = 20
 _WHAT = {
     "torch": "`{call}` records a traceback for every operation and checks every gradient, in every step",
     "checks": "`{call}` checks the numbers of every operation, in every step",
@@ -58,7 +61,10 @@ _FIX = {
 def check(program: Program) -> Iterator[Hit]:
     for node, kind, shown in _switches(program):
         if _is_sure(program, node) and not _is_taken_back(program, node, kind):
-            yield Hit(node, _WHAT[kind].format(call=shown), evidence={"call": shown}, fix=_FIX[kind])
+            rounds = [training.num_epochs for training in (*program.facts.training_loops, *program.facts.fits)]
+            trial = bool(rounds) and all(few(count, below=_TRIAL) for count in rounds)
+            says = _WHAT[kind].format(call=shown)
+            yield Hit(node, says, evidence={"call": shown}, fix=_FIX[kind], kind="nit" if trial else None)
 
 
 def _switches(program: Program) -> Iterator[tuple[ast.AST, str, str]]:

@@ -15,9 +15,10 @@ write the list down. A collate function that drops `None` needs a list of what w
 
 **When this is fine.** Where the name of every file left out is kept or logged and nothing is put in its place; retries that
 raise in the end; a missing file that means something (no mask: nothing there), if the code asks for it instead of catching an
-error. It is a risk where an `except` for every error drops what did not load, or puts something in its place in a data set's
-code, without a word. An `except` for some errors, one that hands the error on, or after which another way is tried is a nit, and
-so are a test for None and everything in a library.
+error. It is a risk in a data set's code, where an `except` for every error drops what did not load or puts something in its place
+without a word, and where a plain `except:` passes over whatever goes wrong in a loop that writes files. An `except` for some
+errors, one that hands the error on, or after which another way is tried is a nit, and so are a test for None and everything in a
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
 from unchoke.code.node_index import arguments, is_none, names_in
 from unchoke.code.program import Program
-from unchoke.linting.questions import tests_round
+from unchoke.linting.questions import calls_run_by, tests_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -67,6 +68,9 @@ _RECORDS = frozenset(
 )  # fmt: skip
 _GIVE_NONE = ("cv2.imread", "cv2.imdecode", "osgeo.gdal.Open", "gdal.Open")
 _NONE_TOO = re.compile(r"None|Optional")
+_WRITES = frozenset(
+    {"save", "imwrite", "imsave", "write", "savefig", "savez", "to_csv", "dump", "copy", "copyfile", "copy2", "move"}
+)
 _TRAINS = ("backward", "fit", "load_state_dict", "load_weights")
 _TELLS = _RECORDS - {"append", "add", "put", "update", "insert"}
 _RETRIES = frozenset({"_", "attempt", "attempts", "retry", "retries", "try", "tries", "trial", "attempt_no"})
@@ -77,7 +81,7 @@ def check(program: Program) -> Iterator[Hit]:
         attempt = program.parent(handler)
         if isinstance(attempt, ast.Try) and not _is_other_error(program, handler) and _loads(program, attempt.body, handler):
             kind = f" {program.text(handler.type)}" if handler.type is not None else ""
-            meant = _is_meant(program, handler, attempt)
+            meant = _is_meant(program, handler, attempt) or not _leaves_holes(program, handler, attempt)
             for hit in _judged(program, handler, handler.body, f"`except{kind}`"):
                 yield replace(hit, kind="nit") if meant else hit
     for node in program.nodes(ast.If):
@@ -116,6 +120,14 @@ def _is_meant(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) ->
     later = (other for other in program.nodes(ast.Try) if number[other] > program.index.stop(attempt))
     again = function is not None and any(program.index.holds(function, other) for other in later)
     return expected or (again and isinstance(handler.body[-1], ast.Pass)) or handler.name in names_in(*handler.body)
+
+
+def _leaves_holes(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) -> bool:
+    """In a data set's code; or in a loop whatever goes wrong is passed over, and what is written has a hole nobody knows of."""
+    if program.facts.in_per_sample(handler) is not None:
+        return True
+    writes = any(program.method(call) in _WRITES for call in calls_run_by(program, *attempt.body))
+    return writes and handler.type is None and bool(program.loops_around(handler))
 
 
 def _raises(program: Program, body: Sequence[ast.stmt]) -> bool:

@@ -77,7 +77,9 @@ def _ignores_picture(program: Program, loop: Round) -> bool:
     body = ast.iter_child_nodes(whole_round(program, loop)) if isinstance(loop, ast.comprehension) else loop.body
     used = [part for block in body if block is not loop for part in program.within(block, ast.Name)]
     target = loop.target
-    if isinstance(target, ast.Tuple) and len(target.elts) == 2 and program.method(loop.iter) == "enumerate":
+    if isinstance(target, ast.Tuple) and isinstance(target.elts[-1], ast.Tuple):  # behind the number that `enumerate` gives
+        target = target.elts[-1]
+    elif isinstance(target, ast.Tuple) and len(target.elts) == 2 and program.method(loop.iter) == "enumerate":
         target = target.elts[1]
     if isinstance(target, ast.Tuple) and target.elts:
         names = {part.id for part in used}

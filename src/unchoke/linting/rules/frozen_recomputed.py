@@ -14,7 +14,7 @@ With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`.
 
 **When this is fine.** With random augmentation, flips included (the encoder then sees another picture each time), with a single
 epoch, when a part of the encoder is trained too, or when features for all pictures do not fit on the disk. Fewer than five
-epochs, or a number that the file does not give, are a nit.
+epochs, a number that the file does not give, and freezing that is an option are a nit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
 from unchoke.code.facts.per_sample import is_random_number
 from unchoke.code.program import Program
-from unchoke.linting.questions import torch_loaders
+from unchoke.linting.questions import tests_round, torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -85,7 +85,7 @@ def _hit(program: Program, freeze: Freeze, forward: ast.AST) -> Hit:
             "run at line": program.line(forward),
         },
         fix=f"run `{freeze.name}` once over the training pictures, keep the features, and train the rest on them",
-        kind=None if is_long(epochs) else "nit",
+        kind=None if is_long(epochs) and not tests_round(program, freeze.node) else "nit",
     )
 
 

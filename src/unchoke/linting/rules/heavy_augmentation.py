@@ -16,7 +16,8 @@ the model. On the CPU: crop or shrink before the dear transforms, lower their `p
 
 **When this is fine.** Where the loader still keeps up: `unchoke profile -- python train.py` says whether the model waits for
 data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little. A warping
-`ImageDataGenerator` that a `fit` of five epochs and more reads is a choke; pipelines, which workers share out, are nits.
+`ImageDataGenerator` that a `fit` of five epochs and more reads is a choke; where `fit` has `workers` it is a
+nit, as are pipelines, which workers share out.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ def _generators(program: Program) -> Iterator[Hit]:
                 if any(call in feed.made_of and _is_paired(program, feed) for feed in feeds)
                 else f"put {layers} into the model as layers, which run on the device a batch at a time; {source}. "
                 "Until then give `fit` several `workers`",
+                kind="nit" if any(program.argument(feed.fit.call, "workers") for feed in feeds if call in feed.made_of) else None,
             )
 
 

@@ -94,7 +94,10 @@ def _is_frozen(program: Program, made: ast.Call) -> bool:
 
 
 def _kind(program: Program, made: ast.Call) -> Kind:
-    """Worth it where this very network is trained, for many epochs, and a card is taken for granted or looked for."""
+    """Worth it where this very network is trained, for many epochs, and a card is taken for granted or looked for. Of Keras it
+    is not known which of its layers learn."""
+    if any(fit.kind == "keras" for fit in program.facts.fits):
+        return "nit"
     roots = {name.split(".")[0] for name in program.targets(made)}
     given = {name.split(".")[0] for item in program.facts.optimizers for name in item.names}
     if program.facts.optimizers and not roots & given:

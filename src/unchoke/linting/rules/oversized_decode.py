@@ -14,7 +14,8 @@ for every tile. The same goes for `image[::4, ::4]` (15 of 16 pixels decoded for
 or cut all tiles once, in a preparation step: `unchoke tile` reads each scene once.
 
 **When this is fine.** Random crops for augmentation and the centre crop behind a resize. A scene that is kept and cut many times.
-All tiles cut from one decode. Plain decode and resize is `repeated-decode`.
+All tiles cut from one decode: outside `__getitem__` it is a nit, for many may come of one decode there. Plain decode and resize
+is `repeated-decode`.
 """
 
 from __future__ import annotations
@@ -70,8 +71,14 @@ def _hit(program: Program, call: ast.Call, part: Part) -> Hit:
         f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {how} of it",
         evidence={"decode": name, "kept": kept},
         fix=_fix(program, call, how),
-        kind="nit" if how.startswith(("every second", "every third")) else None,
+        kind=None if _is_of_one_sample(program, call) and not how.startswith(("every second", "every third")) else "nit",
     )
+
+
+def _is_of_one_sample(program: Program, call: ast.Call) -> bool:
+    """In `__getitem__`, which gives one sample; a generator may give all windows of one decode, one after the other."""
+    function = program.enclosing_function(call)
+    return function is not None and function.name == "__getitem__"
 
 
 def _fix(program: Program, call: ast.Call, how: str) -> str:

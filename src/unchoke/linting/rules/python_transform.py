@@ -15,7 +15,7 @@ What depends on its neighbours is a filter (`cv2.filter2D`, `scipy.ndimage`); wh
 
 **When this is fine.** Loops over tiles, bands, boxes or the samples of a batch (what they pick is an array, not a number), loops
 in a function compiled by numba, and one small picture in a script that runs once: outside the code of a sample it is a nit, and
-so is a mask compared with class after class.
+so are a loop over rows, which may be short lists, and a mask compared with class after class.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.vocabulary import DECODERS, words
@@ -71,10 +72,12 @@ def check(program: Program) -> Iterator[Hit]:
             yield _class_hit(program, loop)
             continue
         inner = [item for item in program.within(whole_round(program, loop), ast.For, ast.comprehension) if item is not loop]
-        nested = any(_by_index(program, loop, item) or _by_row(program, loop, item) for item in inner)
+        by_index = any(_by_index(program, loop, item) for item in inner)
+        nested = by_index or any(_by_row(program, loop, item) for item in inner)
         if nested and (of_sample or _is_surely_picture(program, loop, inner)):
             taken.update(inner)
-            yield _pixel_hit(program, loop, of_sample=of_sample)
+            hit = _pixel_hit(program, loop, of_sample=of_sample)
+            yield hit if by_index else replace(hit, kind="nit")  # rows may be lists, written down by hand
     yield from _gathered(program)
 
 
