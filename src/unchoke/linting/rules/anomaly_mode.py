@@ -61,7 +61,7 @@ _FIX = {
 def check(program: Program) -> Iterator[Hit]:
     for node, kind, shown in _switches(program):
         if _is_sure(program, node) and not _is_taken_back(program, node, kind):
-            rounds = [training.num_epochs for training in (*program.facts.training_loops, *program.facts.fits)]
+            rounds = [loop.num_epochs for loop in program.facts.training_loops] + [fit.num_epochs for fit in program.facts.fits]
             trial = bool(rounds) and all(few(count, below=_TRIAL) for count in rounds)
             says = _WHAT[kind].format(call=shown)
             yield Hit(node, says, evidence={"call": shown}, fix=_FIX[kind], kind="nit" if trial else None)
