@@ -219,6 +219,8 @@ def _tracked(row: RunRow, workspace: Workspace) -> TrackedRun:
         "unchoke.data": str(row.data.get("source", "")),
     }
     settings = {name: _as_text(value) for name, value in row.settings.items() if name != "log"}
+    if settings.keys() & {"folds", "fold_column"}:
+        settings.setdefault("fold", "0")  # a default, which is said because the runs of other folds say theirs
     return TrackedRun(row.name, digest([row.key, row.name, row.created_at]), settings, about)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,13 @@ class Shelf:
         self.away: Exception | None = None
         self.figures: list[tuple[str, int]] = []
         self.runs: list[str] = []
+        self.settings: dict[str, str] = {}
         self.ends: list[str] = []
         self.results: list[TrackedResult] = []
 
     def begin(self, run: TrackedRun) -> dict[str, set[int]]:
         self._answer()
+        self.settings = dict(run.settings)
         self.runs = list(dict.fromkeys([*self.runs, run.identity]))
         return {name: {step for other, step in self.figures if other == name} for name, _ in self.figures}
 
@@ -146,6 +149,15 @@ def test_names_keep_their_letters_until_a_tracker_spells_them(
                 listen(Progress("train", 1, 2, "epochs", figures={"epoch": 1, name: 0.5}))
             raise KeyboardInterrupt
     assert set(shelf.figures) == {(f"<epoch/{name}>", 1) for name in ("Gewicht (trocken)", "Gewicht [trocken]", "晴", "云")}
+
+
+def test_a_run_of_the_first_fold_says_which_fold_it_is(workspace: Path, shelf: Shelf, told: list[Event]) -> None:
+    with ExperimentStore.open(Workspace(workspace).experiments_file) as experiments:
+        row = experiments.run("exp_1")
+        for settings, fold in ({}, None), ({"folds": 3}, "0"), ({"folds": 3, "fold": 2}, "2"), ({"fold_column": "farm"}, "0"):
+            sending = Tracking(["mlflow"], Workspace(workspace), told.append)
+            sending.send_finished(experiments, replace(row, settings=settings))
+            assert shelf.settings.get("fold") == fold
 
 
 def test_one_place_in_two_spellings_is_sent_to_once(
