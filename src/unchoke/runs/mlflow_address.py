@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from unchoke.core import listing
 from unchoke.core.errors import UsageError
 from unchoke.core.urls import WEB_SCHEMES, hide_secrets
 
@@ -37,7 +38,11 @@ def refuse_unusable(address: str) -> None:
     """An address, typed or from the environment, that MLflow can never use, whatever answers there."""
     uri = address or os.environ.get(_VARIABLE, "") or _default()
     if why := _why_never(uri):
-        said = f"--log mlflow:{uri}" if address else f"--log mlflow, with {_VARIABLE}={uri},"
+        said = (
+            f"--log mlflow:{uri}"
+            if address
+            else f"--log mlflow with {_VARIABLE if os.environ.get(_VARIABLE) else 'the folder'} {uri}"
+        )
         raise UsageError(
             f"{hide_secrets(said)} is no address that MLflow can use", why=hide_secrets(why), try_=f"--log mlflow:{_meant(uri)}"
         )
@@ -55,8 +60,9 @@ def place_of(address: str) -> str:
 
 def _default() -> str:
     """Where MLflow keeps runs if it is told nothing: a database, or the folder of earlier versions where one holds runs."""
-    has_folder = any(Path("mlruns").glob("[0-9]*/meta.yaml"))
-    return "mlruns" if has_folder else _USUAL
+    folder = Path("mlruns")
+    holds_runs = any((folder / name / "meta.yaml").exists() for name in listing.names(folder) if name.isdigit())
+    return str(folder) if holds_runs else _USUAL
 
 
 def _why_never(uri: str) -> str:

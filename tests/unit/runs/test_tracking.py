@@ -199,7 +199,7 @@ def test_log_is_not_remembered_and_changes_no_run(workspace: Path, shelf: Shelf,
     "word",
     [
         *("wandb", "tensorboard:here", "tensorboard:", "mlflow:", "mlflow:https://me:secret@host"),
-        *("mlflow:ftp://x/y", "mlflow:http://127.0.0.1:notaport", "mlflow:/tmp/folder", "mlflow:file:///tmp/folder"),
+        *("mlflow:ftp://x/y", "mlflow:http://127.0.0.1:notaport", "mlflow:/tmp/folder", "mlflow:file:/tmp/folder"),
         *("mlflow:plain.db", "mlflow:sqlite:plain.db", "mlflow:sqlite://plain.db", "mlflow:http://", "mlflow:localhost:5000"),
     ],
 )
@@ -227,7 +227,19 @@ def test_the_address_of_the_environment_is_looked_at_too(workspace: Path, monkey
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "ftp://me:secret@x/y")
     with pytest.raises(UsageError) as caught:
         unchoke.fit(out=workspace, log=["mlflow"])
-    assert "MLFLOW_TRACKING_URI=ftp://" in caught.value.what and "secret" not in str(caught.value)
+    assert "MLFLOW_TRACKING_URI ftp://" in caught.value.what and "secret" not in str(caught.value)
+
+
+def test_runs_of_an_older_mlflow_in_this_folder_are_in_the_way(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mlruns" / "0").mkdir(parents=True)
+    (tmp_path / "mlruns" / "0" / "meta.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(UsageError) as caught:
+        unchoke.fit(out=workspace, log=["mlflow"])
+    assert "the folder mlruns" in caught.value.what and caught.value.try_ == "--log mlflow:sqlite:///mlflow.db"
 
 
 def test_a_missing_package_is_said_with_what_to_install(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
