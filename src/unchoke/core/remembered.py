@@ -90,13 +90,15 @@ def _same_path(typed: Any, remembered: str) -> bool:
 
 def load_remembered(workspace: Workspace) -> dict[str, Any]:
     """The settings in `unchoke.toml`, or nothing if the workspace is new. Places are named so that they are found from here."""
+    from_here = partial(place_from_here, workspace)
+    return {name: _map_places(name, value, from_here) for name, value in _load_settings(workspace).items()}
+
+
+def place_from_here(workspace: Workspace, named: str) -> str:
+    """What the file calls a place, as it is found from here; unchanged where nothing of that name is there."""
     home = _home(workspace)
-    written = _load_settings(workspace)
-    return (
-        written
-        if home == Path.cwd()
-        else {name: _map_places(name, value, partial(_from, home)) for name, value in written.items()}
-    )
+    is_there = home != Path.cwd() and not is_url(named) and not Path(named).is_absolute() and (home / named).exists()
+    return str(home / named) if is_there else named
 
 
 def _load_settings(workspace: Workspace) -> dict[str, Any]:
@@ -116,12 +118,6 @@ def _map_places(name: str, value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return [change(one) if isinstance(one, str) else one for one in value]
     return change(value) if isinstance(value, str) and value else value
-
-
-def _from(home: Path, named: str) -> str:
-    """What is written in the file, from here; as it is where nothing of the name is there."""
-    is_there = not is_url(named) and not Path(named).is_absolute() and (home / named).exists()
-    return str(home / named) if is_there else named
 
 
 def _absolute(named: str) -> str:

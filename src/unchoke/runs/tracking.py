@@ -8,6 +8,7 @@ when the run is done is taken from the run's own files, by this command or by th
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import textwrap
 import threading
@@ -203,9 +204,11 @@ def _place(word: str) -> str:
 
 
 def _in_words(error: Exception) -> str:
-    """The kind of the error and its first line, without what a URL may hold."""
+    """The kind of the error and its first line, or the cause at the end of it, without what a URL may hold."""
     lines = str(error).strip().splitlines()
     said = hide_secrets(lines[0] if lines else "no reason given")
+    if cause := re.search(r"\(Caused by (.+)\)$", said):  # what went before is which request it was, and how often it was tried
+        said = cause[1]
     return textwrap.shorten(shorten_values(f"{type(error).__name__}: {said}"), _LONGEST_REASON, placeholder=" …")
 
 

@@ -184,7 +184,7 @@ def test_a_server_that_is_not_there_is_no_reason_to_fail(workspace: Path, told: 
     address = f"mlflow:http://127.0.0.1:{free_port()}"
     assert unchoke.fit(out=workspace, log=[address], on_event=told.append).already_done
     last = [event.text for event in told if isinstance(event, Note)][-1]
-    assert "Nothing is lost" in last and address in last
+    assert "Nothing is lost" in last and address in last and "Connection refused" in last and "once it answers" in last
 
 
 def test_log_is_not_remembered_and_changes_no_run(workspace: Path, shelf: Shelf, told: list[Event]) -> None:
