@@ -1,4 +1,4 @@
-"""Names that MLflow takes, each another."""
+"""Names that MLflow takes, each another; and what its errors mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.runs.mlflow_tracker import spell
+from unchoke.runs.mlflow_tracker import MlflowTracker, spell
 
 TAKEN = re.compile(r"[/\w.\- ]+")
 """By servers on every system."""
@@ -48,3 +48,21 @@ def test_a_name_can_be_read_back_so_no_two_are_spelt_alike(name: str) -> None:
 def test_names_that_are_too_long_stay_apart() -> None:
     long = [spell("test/iou/" + 300 * "(" + end) for end in "ab"]
     assert long[0] != long[1] and {len(one) for one in long} == {250}
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "is_away"),
+    [
+        ("http://host", "INTERNAL_ERROR", True),  # also what MLflow's client calls a server that nobody reaches
+        ("http://host", "UNAUTHENTICATED", False),
+        ("http://host", "PERMISSION_DENIED", False),
+        ("http://host", "INVALID_PARAMETER_VALUE", False),
+        ("sqlite:///runs.db", "INTERNAL_ERROR", False),
+    ],
+)
+def test_a_refusal_is_not_a_server_that_is_away(address: str, code: str, is_away: bool) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import ErrorCode
+
+    error = MlflowException("no", error_code=ErrorCode.Value(code))
+    assert MlflowTracker(address).is_away(error) == is_away
