@@ -49,6 +49,21 @@ def test_an_option_of_another_command_is_said_to_be_one(unchoke: Type) -> None:
     assert "`unchoke fit`" in unchoke("predict", "exp_1", "photos", "--epochs", "4").stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "commands"),
+    [
+        ("extract photos --log mlflow", ["`unchoke fit`", "`unchoke train`", "`unchoke segment train`"]),
+        ("tile scenes --level 0.8", ["`unchoke predict`"]),
+    ],
+)
+def test_an_option_of_another_command_is_not_taken_for_one_that_looks_like_it(
+    unchoke: Type, typed: str, commands: list[str]
+) -> None:
+    answer = unchoke(*shlex.split(typed))
+    assert answer.code == 2 and "it is called" not in answer.stderr
+    assert all(command in answer.stderr for command in commands)
+
+
 def test_a_wrong_value_shows_the_value_and_what_the_option_is_for(unchoke: Type) -> None:
     answer = unchoke("fit", "photos", "--batch-size", "many")
     assert answer.code == 2

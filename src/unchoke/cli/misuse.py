@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import UsageError, list_some
 
 PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the parser raises: typer has it from click, or from a copy of its own."""
@@ -95,10 +95,12 @@ def _misread(error: Any, words: Sequence[str]) -> str:
 
 
 def _unknown_option(error: Any, option: str, command: str, words: list[str]) -> UsageError:
-    known = {name for one in error.ctx.command.params for name in (*one.opts, *one.secondary_opts) if name.startswith("--")}
+    known = _options(error.ctx.command)
     word = option.lstrip("-").replace("_", "-").lower()
     what = f"{command} has no option {option}"
-    ours = _known_as(word, known)
+    elsewhere = _commands_with(error.ctx.find_root().command, "unchoke")
+    meant = _OURS.get(word, f"--{word}")
+    ours = _known_as(word, known, is_guessed=meant not in elsewhere)
     if ours in _OTHER_VALUES and word in _OURS:
         return UsageError(what, why=f"{ours} is the nearest: {_OTHER_VALUES[ours]}", try_=f"{command} --help-all")
     if ours:
@@ -107,28 +109,36 @@ def _unknown_option(error: Any, option: str, command: str, words: list[str]) -> 
         return UsageError(what, why="the data comes first, without an option", try_=f"{command} DATA")
     if word in _NEEDLESS:
         return UsageError(what, why=f"none is needed: {_NEEDLESS[word]}", try_=_without(words, option))
-    return UsageError(what, why=_elsewhere(word), try_=f"{command} --help-all, which lists its options")
+    why = (
+        f"{meant} is an option of {list_some(elsewhere[meant], limit=3)}" if meant in elsewhere else "no option is spelt like it"
+    )
+    return UsageError(what, why=why, try_=f"{command} --help-all, which lists its options")
 
 
-def _known_as(word: str, known: set[str]) -> str:
-    """Our option for a word of another tool, or the nearest spelling."""
+def _options(command: Any) -> set[str]:
+    return {name for one in command.params for name in (*one.opts, *one.secondary_opts) if name.startswith("--")}
+
+
+def _commands_with(command: Any, path: str) -> dict[str, list[str]]:
+    """Every option, and the commands that have it, as typed."""
+    found: dict[str, list[str]] = {}
+    for name, inner in getattr(command, "commands", {}).items():
+        for option, paths in _commands_with(inner, f"{path} {name}").items():
+            found.setdefault(option, []).extend(paths)
+        if not hasattr(inner, "commands") and not inner.hidden:
+            for option in _options(inner):
+                found.setdefault(option, []).append(f"`{path} {name}`")
+    return found
+
+
+def _known_as(word: str, known: set[str], *, is_guessed: bool) -> str:
+    """Our option for a word of another tool; or the nearest spelling, unless the word is an option of another command."""
     meant = _OURS.get(word, f"--{word}")
     if meant in known:
         return meant
     if meant == "--input-px":
         return next((name for name in ("--tile-size", "--patch-size") if name in known), "")
-    return next(iter(get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8)), "")
-
-
-def _elsewhere(word: str) -> str:
-    from unchoke.core.settings import OPTIONS, flag
-
-    meant = _OURS.get(word, f"--{word}")
-    commands = next((option.commands for name, option in OPTIONS.items() if flag(name) == meant), ())
-    if commands:
-        typed = [f"`unchoke {name.replace('_', ' ')}`" for name in commands[:3]]
-        return f"{meant} is an option of {', '.join(typed)}"
-    return "no option is spelt like it"
+    return next(iter(get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8)), "") if is_guessed else ""
 
 
 def _unknown_command(error: Any, name: str, command: str, words: list[str]) -> UsageError:

@@ -2,7 +2,7 @@
 
 In: what was typed, a preset, and what the workspace remembers. Out: one frozen `Settings`, and for each value that was not typed
 where it comes from. What `tune` found stands in the same file, in the table `[tuned]`: it is no setting, is kept when settings
-change, and is read by `core/tuned.py`.
+change, and is read by `core/tuned.py`. Paths in it count from the folder that the workspace lies in, or else are absolute.
 
 What wins: typed, then a preset typed with it, then what is remembered, then a preset that is remembered, then the default. What
 describes the data (columns, inputs, sums, weights, splits) and the frozen part (encoder, cut, tiles, views, cache) is remembered,
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,15 @@ from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.input_file import read_toml
 from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_values, refuse_unknown, validate
+from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 
 NO_PRESET = "none"
 DIVIDING = ("split", "folds", "fold_column")
 """Ways to divide the samples of which one excludes the others: one that is typed takes the place of what was remembered."""
 TUNED = "tuned"
+_PLACES = ("data", "images", "corrections", "polygons", "weights")
+"""Settings that name files and folders and nothing else: `label` may be a column."""
 _ABOUT = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
 _TUNED_ABOUT = "# What `unchoke tune` tried on this machine, and what came of it; typed options override it.\n"
 
@@ -79,13 +84,49 @@ def _without_outdone(values: dict[str, Any], typed: dict[str, Any]) -> dict[str,
 
 
 def _same_path(typed: Any, remembered: str) -> bool:
-    """`photos/` is `photos`: completion adds the slash."""
-    return isinstance(typed, str) and bool(remembered) and Path(typed) == Path(remembered)
+    """`photos/` is `photos`, since completion adds the slash, and `../m/photos` is what it is from here."""
+    return isinstance(typed, str) and bool(remembered) and _absolute(typed) == _absolute(remembered)
 
 
 def load_remembered(workspace: Workspace) -> dict[str, Any]:
-    """The settings in `unchoke.toml`, or nothing if the workspace is new."""
+    """The settings in `unchoke.toml`, or nothing if the workspace is new. Places are named so that they are found from here."""
+    from_here = partial(place_from_here, workspace)
+    return {name: _map_places(name, value, from_here) for name, value in _load_settings(workspace).items()}
+
+
+def place_from_here(workspace: Workspace, named: str) -> str:
+    """What the file calls a place, as it is found from here; unchanged where nothing of that name is there."""
+    home = _home(workspace)
+    is_there = home != Path.cwd() and not is_url(named) and not Path(named).is_absolute() and (home / named).exists()
+    return str(home / named) if is_there else named
+
+
+def _load_settings(workspace: Workspace) -> dict[str, Any]:
+    """The settings in `unchoke.toml` as they are written."""
     return {name: value for name, value in _load_file(workspace).items() if name != TUNED}
+
+
+def _home(workspace: Workspace) -> Path:
+    """The folder that paths in `unchoke.toml` count from: where the workspace lies, which is where most are typed."""
+    return workspace.root.absolute().parent.resolve()
+
+
+def _map_places(name: str, value: Any, change: Callable[[str], str]) -> Any:
+    """A value with `change` made to each place that it names."""
+    if name not in _PLACES:
+        return value
+    if isinstance(value, list | tuple):
+        return [change(one) if isinstance(one, str) else one for one in value]
+    return change(value) if isinstance(value, str) and value else value
+
+
+def _absolute(named: str) -> str:
+    return named if is_url(named) else str(Path(named).resolve())
+
+
+def _for_anywhere(named: str) -> str:
+    """What was typed in another folder than the one the workspace lies in, as it is found from anywhere."""
+    return str(Path(named).absolute()) if not is_url(named) and Path(named).exists() else named
 
 
 def load_tuned(workspace: Workspace) -> dict[str, Any]:
@@ -103,7 +144,7 @@ def _settings_text(workspace: Workspace) -> str:
     """The file as far as it is about settings: as it was written, where `[tuned]` comes last in it, as we write it."""
     import tomli_w
 
-    settings = load_remembered(workspace)
+    settings = _load_settings(workspace)
     text, _ = _read_file(workspace)
     head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
     try:
@@ -160,8 +201,20 @@ def remember(workspace: Workspace, settings: Settings) -> None:
         for name, value in current.items()
         if name in before or (name in said and OPTIONS[name].remembered)
     }
-    if before and kept == _plain(before):
+    plain = _plain(before) if before else {}
+    same = {
+        name
+        for name, value in kept.items()
+        if _map_places(name, value, _absolute) == _map_places(name, plain.get(name), _absolute)
+    }
+    if before and same == set(kept) == set(plain):
         return
+    written, is_home = _load_settings(workspace), _home(workspace) == Path.cwd()
+    for name in set(kept) & set(_PLACES):
+        if name in same:
+            kept[name] = written[name]
+        elif not is_home:
+            kept[name] = _map_places(name, kept[name], _for_anywhere)
     atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(load_tuned(workspace)))
 
 

@@ -8,7 +8,7 @@ Nothing is measured here, and which switches exist is not known here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -92,7 +92,7 @@ class TuningVerdicts:
             for name in _MUST_AGREE
             if self.found_on.get(name, "") != found_on.get(name, "")
         ]
-        if Path(self.data) != Path(data):
+        if Path(self.data).resolve() != Path(data).resolve():
             changed.append(f"the data was {self.data}")
         return "; ".join(changed)
 
@@ -124,13 +124,14 @@ def model_name(settings: Settings) -> str:
 
 def load_verdicts(workspace: Workspace, settings: Settings) -> TuningVerdicts | None:
     """What was found for the model the settings name, wherever and whenever that was; None if it was never tuned."""
-    from unchoke.core.remembered import load_tuned
+    from unchoke.core.remembered import load_tuned, place_from_here
 
     model, table = model_name(settings), load_tuned(workspace)
     if model not in table:
         return None
     try:
-        return TuningVerdicts.from_dict(model, table[model])
+        found = TuningVerdicts.from_dict(model, table[model])
+        return replace(found, data=place_from_here(workspace, found.data))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"[tuned] in {workspace.settings_file} cannot be read",

@@ -20,6 +20,7 @@ BASELINE = "baseline/"
 JUDGED_BY = ("accuracy", "weighted_r2", "r2")
 """What a model and its baseline are compared by: the first of these that there is."""
 _SPLITS = ("test", "val")
+_FOLDS = "; `--folds 5 --fold all` judges by every photo, and chance has less to say"
 
 
 def baseline_value(run: RecordedRun, split: str, name: str) -> float | None:
@@ -94,11 +95,17 @@ def _advice(record: RunRecord, split: str) -> str:
         told = (
             f"balanced accuracy {format_metric('balanced_accuracy', own.value)} against {format_metric('balanced_accuracy', its)}"
         )
-        alike = record.settings.get("class_weights") == "none"
-        advice = (
-            "More photos of the rare classes would help."
-            if alike
-            else "Try --class-weights none, which counts every photo alike."
-        )
-        return f"It does tell the classes apart ({told}). {advice}"
-    return "Try `unchoke check` for wrong labels, more photos, --cut -4, or another --encoder."
+        if _class_weights(record) != "none":
+            return f"It does tell the classes apart ({told}). Try --class-weights none, which counts every photo alike."
+        folds = "" if record.settings.get("folds") or record.settings.get("fold_column") else _FOLDS
+        return f"It does tell the classes apart ({told}). More photos would help, of the rare classes above all{folds}."
+    cut = "" if record.training is not None else "--cut -4, "
+    return f"Try `unchoke check` for wrong labels, more photos, {cut}or another --encoder."
+
+
+def _class_weights(record: RunRecord) -> str:
+    """What the run that was picked weighed its classes by, typed or chosen; "" where nothing says so."""
+    loop = record.training.loop if record.training is not None else None
+    picked = [row.config.get("class_weights") for row in record.sweep if row.picked]
+    found = [loop.class_weights if loop is not None else None, *picked, record.settings.get("class_weights")]
+    return str(next((one for one in found if one), ""))

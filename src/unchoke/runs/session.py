@@ -182,6 +182,8 @@ def open_session(
     refuse_unknown_trackers(settings.log)
     log, settings = settings.log, replace(settings, log=())  # what a run is does not depend on who hears of it
     refuse_inside_data(workspace, settings)
+    if not typed.get("data"):
+        _refuse_lost_data(workspace, settings)
     refuse_missing_weights(typed.get("weights"))
     listener = on_event or default_listener()
     with workspace.own(), MemoryWatch() as memory:
@@ -252,6 +254,16 @@ def _no_data(workspace: Workspace) -> UsageError:
     lost = "is gone" if not file.exists() else "names none"
     why = f"{file.name}, which remembers it for {list_some(runs)}, {lost}"
     return UsageError("no DATA was given", why=why, try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}")
+
+
+def _refuse_lost_data(workspace: Workspace, settings: Settings) -> None:
+    """What is remembered is not there: it was typed in another folder, or moved since."""
+    if isinstance(data := locate(settings.data), Path) and not data.exists():
+        raise UsageError(
+            f"no such file or folder: {settings.data}",
+            why=f"{workspace.settings_file} remembers it: it was typed in another folder, or it was moved since",
+            try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}",
+        )
 
 
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:

@@ -39,6 +39,9 @@ class TensorboardTracker:
         atomic.write_text(self._own / _IDENTITY, run.identity)
         return known
 
+    def spell(self, name: str) -> str:
+        return name
+
     def _folder_of(self, run: TrackedRun) -> Path:
         """The folder of its name, unless that is of a run that had the name before: experiments may have been deleted."""
         plain = self._folder / run.name
@@ -71,6 +74,9 @@ class TensorboardTracker:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def is_away(self, error: Exception) -> bool:
+        return False
 
     def _open(self) -> SummaryWriter:
         assert self._writer is not None, "a run was begun"

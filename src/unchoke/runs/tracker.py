@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from unchoke.core.errors import UsageError, missing_extra
 from unchoke.core.urls import refuse_secrets
+from unchoke.runs.mlflow_address import refuse_unusable
 
 KINDS = ("mlflow", "tensorboard")
 End = Literal["done", "interrupted", "failed"]
@@ -58,7 +59,11 @@ class Tracker(Protocol):
     """What it is and where, for people."""
 
     def begin(self, run: TrackedRun) -> dict[str, set[int]]:
-        """Find the run or make it; which steps of which figures are there already."""
+        """Find the run or make it; which steps of which figures are there already, as `spell` names them."""
+        ...
+
+    def spell(self, name: str) -> str:
+        """The name of a figure in letters that are taken there. Two names are never spelt alike."""
         ...
 
     def send(self, figures: Sequence[Figure]) -> None: ...
@@ -71,13 +76,17 @@ class Tracker(Protocol):
         """Say how the run ended and let go of it. It may be begun again."""
         ...
 
+    def is_away(self, error: Exception) -> bool:
+        """Whether nobody answered; otherwise something must be mended before it can be written to."""
+        ...
+
 
 def refuse_unknown_trackers(words: Sequence[str]) -> None:
-    """Before anything is read: words that name no tracker, and trackers whose package is not installed."""
+    """Before anything is read: words that name no tracker or no usable address, and trackers whose package is not installed."""
     for word in words:
-        kind, _, address = word.partition(":")
+        kind, colon, address = word.partition(":")
         _refuse_login(address)
-        if kind not in KINDS or (kind == "tensorboard" and address):
+        if kind not in KINDS or (colon and (kind == "tensorboard" or not address)):
             raise UsageError(
                 f"--log {word} names nothing that runs can be sent to",
                 why="mlflow, mlflow:URI and tensorboard are known",
@@ -87,6 +96,8 @@ def refuse_unknown_trackers(words: Sequence[str]) -> None:
         for package in needed:
             if find_spec(package) is None:
                 raise missing_extra(package, extra=kind, purpose=f"--log {kind}")
+        if kind == "mlflow":
+            refuse_unusable(address)
 
 
 def _refuse_login(address: str) -> None:

@@ -8,10 +8,13 @@ when the run is done is taken from the run's own files, by this command or by th
 from __future__ import annotations
 
 import math
+import re
 import shlex
+import textwrap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from unchoke.core.workspace import Workspace, out_option
 from unchoke.reports.json import load_record, to_jsonable
 from unchoke.reports.text import render_run
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
+from unchoke.runs.mlflow_address import place_of
 from unchoke.runs.mlflow_tracker import MlflowTracker
 from unchoke.runs.progress_log import TellingPace
 from unchoke.runs.run_files import RECORD, files_to_share
@@ -34,13 +38,17 @@ from unchoke.runs.tracker import End, Figure, TrackedResult, TrackedRun, Tracker
 _EVERY_S = 2.0
 _AGAIN_S = 30.0
 """Between two attempts: where all is well, and where the last one failed."""
+_PATIENCE_S = 3.0
+"""How long a finished command waits for the last attempt before it says so."""
+_LONGEST_REASON = 300
 
 
 class Tracking:
     """What a session sends. `run` is the run that trains now, `finish` or `leave` end it."""
 
     def __init__(self, words: Sequence[str], workspace: Workspace, on_event: OnEvent) -> None:
-        self._words, self._workspace, self._tell = tuple(dict.fromkeys(words)), workspace, on_event
+        self._words = tuple({_place(word): word for word in reversed(words)}.values())[::-1]
+        self._workspace, self._tell = workspace, on_event
         self._is_live = True
         self._senders: list[_Sender] = []
         self._pace = TellingPace()
@@ -82,7 +90,7 @@ class Tracking:
     def _begin(self, row: RunRow) -> None:
         run = _tracked(row, self._workspace)
         self._pace = TellingPace()
-        self._senders = [_Sender(build_tracker(word, self._workspace), run, self._warn) for word in self._words]
+        self._senders = [_Sender(build_tracker(word, self._workspace), run, self._tell) for word in self._words]
 
     def _hand_in(self, stored: StoredRun) -> None:
         folder = self._workspace.run_folder(stored.name)
@@ -99,25 +107,30 @@ class Tracking:
             elif how == "done":
                 words = shlex.join(part for word in self._words for part in ("--log", word))
                 again = f"{row.command} {words}{out_option(self._workspace.root)}"
-                self._warn(
-                    f"{row.name} is not, or not wholly, in {sender.where} ({problem}). Nothing is lost: `{again}` sends what is "
-                    "missing once it answers, and trains nothing"
-                )
+                when = "it answers" if problem.is_away else "that is mended"
+                text = f"{row.name} is not, or not wholly, in {sender.where} ({problem.why}). Nothing is lost: "
+                self._tell(Note(f"{text}`{again}` sends what is missing once {when}, and trains nothing", "warning"))
 
-    def _warn(self, text: str) -> None:
-        self._tell(Note(text, "warning"))
+
+@dataclass(frozen=True)
+class _Problem:
+    """Why a place could not be written to: it did not answer, or something there must be mended."""
+
+    why: str
+    is_away: bool
 
 
 class _Sender:
     """One run on its way to one tracker. What is added is sent by a thread, in order, each step of each figure once."""
 
-    def __init__(self, tracker: Tracker, run: TrackedRun, warn: Any) -> None:
-        self._tracker, self._run, self._warn = tracker, run, warn
+    def __init__(self, tracker: Tracker, run: TrackedRun, tell: OnEvent) -> None:
+        self._tracker, self._run, self._tell = tracker, run, tell
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._waiting: list[Figure] = []
         self._known: dict[str, set[int]] | None = None
-        self._problem: str | None = None
-        self._is_said = self._is_over = False
+        self._problem: _Problem | None = None
+        self._is_said = False
+        self._how: End | None = None
         self.result: TrackedResult | None = None
         self._thread = threading.Thread(target=self._work, name=f"log {tracker.where}", daemon=True)
         self._thread.start()
@@ -127,21 +140,25 @@ class _Sender:
         return self._tracker.where
 
     def add(self, figures: Sequence[Figure]) -> None:
+        spelt = [replace(one, name=self._tracker.spell(one.name)) for one in figures]
         with self._lock:
-            self._waiting += figures
+            self._waiting += spelt
 
-    def stop(self, how: End) -> str | None:
+    def stop(self, how: End) -> _Problem | None:
         """Send what is left and say how the run ended; why that could not be, or None."""
-        self._is_over = True
+        self._how = how
         self._wake.set()
-        self._thread.join()
-        self._attempt(how)
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            self._tell(Note(f"waiting for {self.where}"))
+            self._thread.join()
         return self._problem
 
     def _work(self) -> None:
-        while not self._is_over:
+        while self._how is None:
             self._attempt()
             self._wake.wait(_EVERY_S if self._problem is None else _AGAIN_S)
+        self._attempt(self._how)
 
     def _attempt(self, how: End | None = None) -> None:
         """Bring the tracker up to date. Whatever goes wrong there is no reason to stop a training."""
@@ -155,10 +172,11 @@ class _Sender:
                 self._tracker.end(how)
             self._problem = None
         except Exception as error:
-            self._problem = _in_words(error)
+            self._problem = _Problem(_in_words(error), self._tracker.is_away(error))
             if not self._is_said and how is None:
                 self._is_said = True
-                self._warn(f"{self.where} cannot be written to ({self._problem}): the training goes on, it is tried again")
+                said = f"{self.where} cannot be written to ({self._problem.why}): the training goes on, it is tried again"
+                self._tell(Note(said, "warning"))
 
     def _send(self) -> None:
         assert self._known is not None, "a run was begun"
@@ -179,11 +197,19 @@ def build_tracker(word: str, workspace: Workspace) -> Tracker:
     return MlflowTracker(address) if kind == "mlflow" else TensorboardTracker(workspace.tensorboard)
 
 
+def _place(word: str) -> str:
+    """The same for words that name the same tracker."""
+    kind, _, address = word.partition(":")
+    return f"mlflow:{place_of(address)}" if kind == "mlflow" else kind
+
+
 def _in_words(error: Exception) -> str:
-    """The kind of the error and its first line, without what a URL may hold."""
+    """The kind of the error and its first line, or the cause at the end of it, without what a URL may hold."""
     lines = str(error).strip().splitlines()
     said = hide_secrets(lines[0] if lines else "no reason given")
-    return shorten_values(f"{type(error).__name__}: {said[:200]}")
+    if cause := re.search(r"\(Caused by (.+)\)$", said):  # what went before is which request it was, and how often it was tried
+        said = cause[1]
+    return textwrap.shorten(shorten_values(f"{type(error).__name__}: {said}"), _LONGEST_REASON, placeholder=" …")
 
 
 def _tracked(row: RunRow, workspace: Workspace) -> TrackedRun:
@@ -196,6 +222,8 @@ def _tracked(row: RunRow, workspace: Workspace) -> TrackedRun:
         "unchoke.data": str(row.data.get("source", "")),
     }
     settings = {name: _as_text(value) for name, value in row.settings.items() if name != "log"}
+    if settings.keys() & {"folds", "fold_column"}:
+        settings.setdefault("fold", "0")  # a default, which is said because the runs of other folds say theirs
     return TrackedRun(row.name, digest([row.key, row.name, row.created_at]), settings, about)
 
 
@@ -239,9 +267,8 @@ def _final_figures(stored: StoredRun) -> dict[str, float]:
 
 
 def _named(group: str, name: str) -> str:
-    """A name that trackers take: letters, digits and a few signs."""
-    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-./") else "_" for letter in name)
-    return f"{group.removesuffix(':')}/{plain}"
+    """As the run's own files call it; a tracker spells it in letters that it takes."""
+    return f"{group.removesuffix(':')}/{name}"
 
 
 def _result(stored: StoredRun, folder: Path) -> TrackedResult:

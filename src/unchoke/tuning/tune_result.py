@@ -204,5 +204,7 @@ def _ending(result: Mapping[str, Any]) -> list[str]:
     elif result["already_done"]:
         taken = f"tuned already, on {result['tuned']['date']}; --again tries everything anew"
     else:
-        taken = f"{format_seconds(result['seconds'])} of at most {format_seconds(60 * result['minutes'])}"
+        took, given = result["seconds"], 60 * result["minutes"]
+        over = "; what had begun by then was finished" if took > given else ""
+        taken = f"took {format_seconds(took)}, and {format_seconds(given)} were given{over}"
     return [f"tuning    {taken}", f"next      {result['next_command']}"]

@@ -37,6 +37,33 @@ def test_remembered_settings_apply_to_the_same_data_only(tmp_path: Path, data: s
     assert (settings.seed, in_force) == (seed, {"seed": "remembered in unchoke.toml"} if seed else {})
 
 
+@pytest.mark.parametrize("out", ["m/unchoke-out", "other/unchoke-out"])
+def test_what_was_typed_in_one_folder_is_found_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    for name in ("m/photos", "m/more", "elsewhere/photos", out):
+        (tmp_path / name).mkdir(parents=True)
+    workspace = Workspace(tmp_path / out)
+    monkeypatch.chdir(tmp_path / "m")
+    remember(workspace, Settings(data="photos", images=("more", "s3://bucket/photos"), seed=3))
+    before = workspace.settings_file.read_text()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    settings, _ = resolve_settings(workspace, {})
+    assert (settings.data, settings.seed) == (str(tmp_path / "m" / "photos"), 3)
+    assert settings.images == (str(tmp_path / "m" / "more"), "s3://bucket/photos")
+    remember(workspace, settings)
+    assert workspace.settings_file.read_text() == before
+    assert resolve_settings(workspace, {"data": "../m/photos"})[0].seed == 3
+    assert resolve_settings(workspace, {"data": "photos"})[0].seed == 0  # other photos, of the same name
+    monkeypatch.chdir(tmp_path / "m")
+    assert resolve_settings(Workspace(Path("../m/../") / out), {"data": "photos/"})[0].seed == 3
+
+
+def test_in_the_folder_of_the_workspace_paths_are_remembered_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    remember(Workspace(Path("unchoke-out")), Settings(data="photos"))
+    assert load_remembered(Workspace(Path("unchoke-out"))) == {"data": "photos"}
+
+
 def test_what_describes_data_and_frozen_part_survives_being_remembered(tmp_path: Path) -> None:
     columns = {"long": ("name", "value"), "target": ("x", "y=z"), "input": ("NDVI", "height"), "folds": 5, "fold": "all"}
     targets = {"sums": {"x": ("y=z", "w")}, "target_weights": {"x": 0.2, "y=z": 0.5}, "positive": True}

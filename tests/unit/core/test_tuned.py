@@ -55,6 +55,19 @@ def test_they_survive_other_settings_and_leave_the_file_above_them_alone(workspa
     assert load_verdicts(workspace, SETTINGS) == replace(FOUND, date="2026-11-16")
 
 
+def test_they_hold_from_another_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("photos", "elsewhere"):
+        (tmp_path / name).mkdir()
+    workspace = Workspace(tmp_path / "unchoke-out")
+    monkeypatch.chdir(tmp_path)
+    remember(workspace, SETTINGS)
+    save_verdicts(workspace, FOUND)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    settings, _ = resolve_settings(workspace, {})
+    found = load_verdicts(workspace, settings)
+    assert found is not None and found.outdated(ON, settings.data) == ""
+
+
 def test_what_earned_its_place_is_a_choice_with_its_date_and_figures() -> None:
     choice = FOUND.choice("channels_last")
     assert choice is not None

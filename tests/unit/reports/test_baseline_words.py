@@ -39,6 +39,22 @@ def test_a_model_below_the_commonest_class_says_so_before_anything_else():
     assert first[:40] in render_report(found)
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"sweep": [{"config": {"class_weights": "none"}, "picked": True}, {"config": {"class_weights": "gentle"}}]},
+        {"training": {"loop": {"class_weights": "none"}}},
+        {"settings": {"class_weights": "none"}},
+    ],
+)
+def test_what_was_already_chosen_is_not_offered(chosen: dict[str, Any]):
+    found = record(0.666, (-0.003, -0.02, 0.014), balanced=(0.45, 0.4)).model_dump()
+    said = warning(RunRecord.of({**found, **chosen}))
+    assert "--class-weights" not in said
+    assert "More photos would help" in said and "--folds 5 --fold all" in said
+    assert "--folds" not in warning(RunRecord.of({**found, **chosen, "settings": {"class_weights": "none", "folds": 5}}))
+
+
 def test_one_that_tells_nothing_apart_is_given_other_advice():
     said = warning(record(0.669, (0.0, -0.01, 0.01), balanced=(0.143, 0.12)))
     assert "does not beat" in said

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,16 +30,21 @@ class Shelf:
     where = "the shelf"
 
     def __init__(self) -> None:
-        self.is_away = False
+        self.away: Exception | None = None
         self.figures: list[tuple[str, int]] = []
         self.runs: list[str] = []
+        self.settings: dict[str, str] = {}
         self.ends: list[str] = []
         self.results: list[TrackedResult] = []
 
     def begin(self, run: TrackedRun) -> dict[str, set[int]]:
         self._answer()
+        self.settings = dict(run.settings)
         self.runs = list(dict.fromkeys([*self.runs, run.identity]))
         return {name: {step for other, step in self.figures if other == name} for name, _ in self.figures}
+
+    def spell(self, name: str) -> str:
+        return name
 
     def send(self, figures: Sequence[Figure]) -> None:
         self._answer()
@@ -50,9 +58,12 @@ class Shelf:
         self._answer()
         self.ends.append(how)
 
+    def is_away(self, error: Exception) -> bool:
+        return isinstance(error, ConnectionError)
+
     def _answer(self) -> None:
-        if self.is_away:
-            raise ConnectionError("nobody at http://me:secret@shelf/")
+        if self.away is not None:
+            raise self.away
 
 
 @pytest.fixture
@@ -90,26 +101,90 @@ def test_a_place_that_is_away_is_said_once_and_at_the_end_with_what_to_type(
     workspace: Path, shelf: Shelf, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracking, "_AGAIN_S", 0.01)
-    shelf.is_away, beside = True, Path(shutil.copytree(workspace, workspace.parent / "beside"))
+    shelf.away = ConnectionError("nobody at http://me:secret@shelf/")
+    beside = Path(shutil.copytree(workspace, workspace.parent / "beside"))
     done = unchoke.train(out=workspace, epochs=3, head="mlp", log=["mlflow:http://shelf"], on_event=told.append)
     warned = [event.text for event in told if isinstance(event, Note) and event.level == "warning" and "shelf" in event.text]
     assert len(warned) == 2 and "the training goes on" in warned[0] and "secret" not in "".join(warned)
-    assert "Nothing is lost" in warned[1] and "--log mlflow:http://shelf" in warned[1] and f"--out {workspace}" in warned[1]
+    assert "Nothing is lost" in warned[1] and "once it answers" in warned[1]
+    assert "--log mlflow:http://shelf" in warned[1] and f"--out {workspace}" in warned[1]
     unlogged = unchoke.train(out=beside, epochs=3, head="mlp", on_event=told.append)
     said = [(root / "experiments" / done.run / "predictions.csv").read_bytes() for root in (workspace, beside)]
     assert unlogged.run == done.run and said[0] == said[1]
 
-    shelf.is_away = False
+    shelf.away = None
     assert unchoke.train(out=workspace, epochs=3, head="mlp", log=["mlflow:http://shelf"], on_event=told.append).already_done
     assert shelf.ends == ["done"] and ("test/accuracy", 0) in shelf.figures
     assert {"report.html", "record.json", "checkpoints/best_head.pt"} <= set(shelf.results[0].files)
+
+
+def test_what_was_refused_is_to_be_mended_and_the_reason_ends_with_a_word(
+    workspace: Path, shelf: Shelf, told: list[Event]
+) -> None:
+    shelf.away = PermissionError("nobody may write here, " * 40)
+    assert unchoke.fit(out=workspace, log=["mlflow:http://shelf"], on_event=told.append).already_done
+    last = [event.text for event in told if isinstance(event, Note)][-1]
+    assert "once that is mended" in last and re.search(r"\w,? …\)", last)
+    cut = last.partition("(PermissionError: ")[2].partition(" …)")[0]
+    assert set(cut.replace(",", "").split()) == {"nobody", "may", "write", "here"}
+
+
+def test_a_command_that_waits_says_so(workspace: Path, shelf: Shelf, told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(shelf, "hand_in", lambda result: time.sleep(0.3))
+    unchoke.fit(out=workspace, log=["mlflow:http://shelf"], on_event=told.append)
+    notes = [event.text for event in told if isinstance(event, Note)]
+    assert notes[-2:] == ["waiting for the shelf", "exp_1 is in the shelf"]
+
+
+def test_names_keep_their_letters_until_a_tracker_spells_them(
+    workspace: Path, shelf: Shelf, told: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "spell", lambda name: f"<{name}>")
+    with ExperimentStore.open(Workspace(workspace).experiments_file) as experiments:
+        sending = Tracking(["mlflow"], Workspace(workspace), told.append)
+        listen = sending.listening(told.append)
+        with pytest.raises(KeyboardInterrupt), sending.run(experiments, experiments.run("exp_1")):
+            for name in ("Gewicht (trocken)", "Gewicht [trocken]", "晴", "云"):
+                listen(Progress("train", 1, 2, "epochs", figures={"epoch": 1, name: 0.5}))
+            raise KeyboardInterrupt
+    assert set(shelf.figures) == {(f"<epoch/{name}>", 1) for name in ("Gewicht (trocken)", "Gewicht [trocken]", "晴", "云")}
+
+
+def test_a_run_of_the_first_fold_says_which_fold_it_is(workspace: Path, shelf: Shelf, told: list[Event]) -> None:
+    with ExperimentStore.open(Workspace(workspace).experiments_file) as experiments:
+        row = experiments.run("exp_1")
+        for settings, fold in ({}, None), ({"folds": 3}, "0"), ({"folds": 3, "fold": 2}, "2"), ({"fold_column": "farm"}, "0"):
+            sending = Tracking(["mlflow"], Workspace(workspace), told.append)
+            sending.send_finished(experiments, replace(row, settings=settings))
+            assert shelf.settings.get("fold") == fold
+
+
+def test_one_place_in_two_spellings_is_sent_to_once(
+    workspace: Path, shelf: Shelf, told: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace.parent)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    words = ["mlflow", "mlflow:sqlite:///mlflow.db", f"mlflow:sqlite:///{workspace.parent}/mlflow.db"]
+    servers = ["mlflow:http://shelf:5000", "mlflow:http://Shelf:5000/"]
+    unchoke.fit(out=workspace, log=[*words, *servers], on_event=told.append)
+    assert shelf.ends == ["done", "done"]
+
+
+def test_a_database_that_cannot_be_opened_is_given_up_on_in_seconds(workspace: Path, told: list[Event]) -> None:
+    began = time.monotonic()
+    (workspace.parent / "shut").mkdir()
+    assert unchoke.fit(out=workspace, log=[f"mlflow:sqlite:///{workspace.parent}/shut"], on_event=told.append).already_done
+    last = [event.text for event in told if isinstance(event, Note)][-1]
+    assert "unable to open database file" in last and "once that is mended" in last
+    assert time.monotonic() - began < 30  # MLflow's own attempts take minutes
 
 
 def test_a_server_that_is_not_there_is_no_reason_to_fail(workspace: Path, told: list[Event]) -> None:
     address = f"mlflow:http://127.0.0.1:{free_port()}"
     assert unchoke.fit(out=workspace, log=[address], on_event=told.append).already_done
     last = [event.text for event in told if isinstance(event, Note)][-1]
-    assert "Nothing is lost" in last and address in last
+    assert "Nothing is lost" in last and address in last and "Connection refused" in last and "once it answers" in last
 
 
 def test_log_is_not_remembered_and_changes_no_run(workspace: Path, shelf: Shelf, told: list[Event]) -> None:
@@ -120,11 +195,51 @@ def test_log_is_not_remembered_and_changes_no_run(workspace: Path, shelf: Shelf,
     assert not shelf.figures
 
 
-@pytest.mark.parametrize("word", ["wandb", "tensorboard:here", "mlflow:https://me:secret@host"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("wandb", "tensorboard:here", "tensorboard:", "mlflow:", "mlflow:https://me:secret@host"),
+        *("mlflow:ftp://x/y", "mlflow:http://127.0.0.1:notaport", "mlflow:/tmp/folder", "mlflow:file:/tmp/folder"),
+        *("mlflow:plain.db", "mlflow:sqlite:plain.db", "mlflow:sqlite://plain.db", "mlflow:http://", "mlflow:localhost:5000"),
+    ],
+)
 def test_what_cannot_be_sent_to_is_refused_before_anything_is_read(word: str, workspace: Path) -> None:
     with pytest.raises(UsageError) as caught:
         unchoke.fit(out=workspace, log=[word])
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "try_"),
+    [
+        ("mlflow:ftp://x/y", "--log mlflow:sqlite:///mlflow.db"),
+        ("mlflow:plain.db", "--log mlflow:sqlite:///plain.db"),
+        ("mlflow:localhost:5000", "--log mlflow:http://localhost:5000"),
+    ],
+)
+def test_an_address_that_works_is_offered(word: str, try_: str, workspace: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        unchoke.fit(out=workspace, log=[word])
+    assert caught.value.try_ == try_
+
+
+def test_the_address_of_the_environment_is_looked_at_too(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "ftp://me:secret@x/y")
+    with pytest.raises(UsageError) as caught:
+        unchoke.fit(out=workspace, log=["mlflow"])
+    assert "MLFLOW_TRACKING_URI ftp://" in caught.value.what and "secret" not in str(caught.value)
+
+
+def test_runs_of_an_older_mlflow_in_this_folder_are_in_the_way(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mlruns" / "0").mkdir(parents=True)
+    (tmp_path / "mlruns" / "0" / "meta.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(UsageError) as caught:
+        unchoke.fit(out=workspace, log=["mlflow"])
+    assert "the folder mlruns" in caught.value.what and caught.value.try_ == "--log mlflow:sqlite:///mlflow.db"
 
 
 def test_a_missing_package_is_said_with_what_to_install(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

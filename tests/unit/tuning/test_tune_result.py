@@ -56,11 +56,13 @@ def test_a_row_for_each_trial_then_what_was_gained() -> None:
     assert any(line.split() == ["channels_last", "on", "off", "no", "refused"] for line in lines)
     assert "together: 1.60× (1.40–1.80) as fast as before, 20 → 32 images/s" in lines
     assert "head-room: loading takes 20% of the time if nothing is tuned; 75% of that was recovered" in lines
-    assert lines[-2:] == ["tuning    1 min 35 s of at most 2 min 0 s", "next      unchoke train photos"]
+    assert lines[-2:] == ["tuning    took 1 min 35 s, and 2 min 0 s were given", "next      unchoke train photos"]
 
 
 def test_what_was_not_run_and_what_was_done_before_is_said() -> None:
     assert "nothing was run: 2 min 0 s would be spent at most" in render_tune({**RESULT, "dry_run": True})
+    late = render_tune({**RESULT, "seconds": 123.0})
+    assert "took 2 min 3 s, and 2 min 0 s were given; what had begun by then was finished" in late
     assert "tuned already, on 2026-11-15; --again" in render_tune({**RESULT, "already_done": True})
     hidden = {**PART, "whole": None, "head_room": {"loading_share": 0.0, "recovered_share": None, "after_s": 0.03}}
     text = render_tune({**RESULT, "parts": [hidden]})
