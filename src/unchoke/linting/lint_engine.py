@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from unchoke.code.facts.stakes import is_little, is_reached, texts_of, trains_on_small_set
+from unchoke.code.facts.stakes import is_little, is_reached, texts_of, trains_on_photos, trains_on_small_set
 from unchoke.code.magics import split_lines
 from unchoke.code.neighbours import with_neighbours
 from unchoke.code.program import Program
@@ -333,7 +333,10 @@ def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProb
             message = f"internal: the rule {loaded.rule.code} failed: {type(error).__name__}: {error}"
             problems.append(FileProblem(program.source.path, None, None, message, internal=True))
             continue
-        yield from ((loaded, hit if _pays(program, loaded.rule, hit) else replace(hit, kind="nit")) for hit in hits)
+        for hit in hits:
+            if loaded.rule.in_training and trains_on_photos(program):
+                hit = replace(hit, kind="choke")
+            yield loaded, hit if _pays(program, loaded.rule, hit) else replace(hit, kind="nit")
 
 
 def _pays(program: Program, rule: Rule, hit: Hit) -> bool:

@@ -68,6 +68,7 @@ class Rule:
     """`gain` is a commonly reported gain in words; `claim` a heading in docs/claims.md that measures it, or empty: unmeasured.
 
     `holds_alone`: is it so by a function's text alone, whoever calls it, how often and on what? All else is a nit in a library.
+    `in_training`: in a notebook that trains for epochs on pictures from files it is a choke also where little else is known.
     """
 
     group: Group
@@ -83,6 +84,7 @@ class Rule:
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"
     frameworks: tuple[str, ...] = ("torch", "keras")
     holds_alone: bool = False
+    in_training: bool = False
     code: str = ""  # its file's name with dashes, given when it is loaded
 
 

@@ -43,8 +43,9 @@ nothing at all could be read, it exits 1. A line marked `# noqa`, `# noqa: {exam
 `# unchoke: ignore[{example}]` is left out. Each finding is a *choke* (it likely costs time or loses work), a
 *risk* (it breaks elsewhere, or gives wrong results) or a *nit* (true, and it hardly matters). Chokes and risks are said only
 where the rule has been right about code of strangers, or the file itself shows what is at stake; the tables say what a rule's
-findings are at most, its page where they are nits. Nits are left out, and counted, unless `--nits` asks for them, or `--select`
-with the rule's own name. A gain that was measured here names its heading in
+findings are at most, its page where they are nits. In a notebook that trains for five epochs and more on pictures decoded from
+files, much is at stake: rules marked * are chokes there, whatever else their pages say. Nits are left out, and counted, unless
+`--nits` asks for them, or `--select` with the rule's own name. A gain that was measured here names its heading in
 [claims](../claims.md); any other is a commonly reported one, and says *unmeasured*.
 
 These pages are the docstrings of the rules; `python -m unchoke.linting.rule_pages` writes them.
@@ -73,7 +74,8 @@ def _index(rules: Sequence[LoadedRule]) -> str:
     for group in GROUPS:
         own = [loaded.rule for loaded in rules if loaded.rule.group == group]
         rows = [
-            f"| [{rule.code}]({rule.code}.md) | {rule.kind} | {_cell(rule.title)} | {'yes' if rule.fixable else ''} |"
+            f"| [{rule.code}]({rule.code}.md) | {rule.kind}{' *' if rule.in_training else ''} | {_cell(rule.title)} "
+            f"| {'yes' if rule.fixable else ''} |"
             for rule in own
         ]
         if rows:

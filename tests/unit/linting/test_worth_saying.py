@@ -362,3 +362,21 @@ def test_workers_share_out_what_a_generator_warps(given: str, kind: str) -> None
 def test_a_mode_for_debugging_in_a_short_trial_is_meant(epochs: int, kind: str) -> None:
     head = f"import torch\ntorch.autograd.set_detect_anomaly(True)\nfor epoch in range({epochs}):\n    for x in loader:\n"
     assert kinds("anomaly-mode", head + STEP) == [kind]
+
+
+# A notebook that trains on its pictures shows what is at stake
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "kind"),
+    [("ImageFolder('photos')", 30, "choke"), ("ImageFolder('photos')", 2, "nit"), ("CIFAR10('data')", 30, "nit")],
+)
+def test_in_a_notebook_that_trains_on_pictures_much_is_at_stake(data: str, epochs: int, kind: str, tmp_path: Path) -> None:
+    head = "import torch, torchvision\nfrom torchvision.datasets import ImageFolder, CIFAR10\n"
+    head += f"loader = torch.utils.data.DataLoader({data}, num_workers=2, persistent_workers=True)\n"
+    code = f"{head}for epoch in range({epochs}):\n    for x in loader:\n{STEP}"
+    after = "model.eval()\nfor path in paths:\n    print(model(load(path)))\n"
+    (tmp_path / "a.ipynb").write_text(notebook(code, after))
+    (tmp_path / "a.py").write_text(code + after)
+    found = lint([tmp_path], select=["no-inference-mode"]).findings
+    assert [(Path(item.path or "").name, item.kind) for item in found] == [("a.ipynb", kind), ("a.py", "nit")]

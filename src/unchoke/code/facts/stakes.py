@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from unchoke.code.constant_values import is_number
+from unchoke.code.facts.epochs import is_long
 from unchoke.code.facts.loaders import DIRECTORY_SETS, FLOWS
 from unchoke.code.facts.loops import Fit
 from unchoke.code.facts.vocabulary import DECODING_DATASETS
@@ -104,6 +105,14 @@ def reads_pictures(program: Program) -> bool:
     folders = bool(program.calls_to(*DIRECTORY_SETS, *(FLOWS - {"flow"}), *DECODING_DATASETS))
     decodes = folders or any(loader.decodes for loader in program.facts.loaders)
     return decodes or any(program.facts.decodes(record.function) for record in program.facts.per_sample)
+
+
+@remembered
+def trains_on_photos(program: Program) -> bool:
+    """A notebook whose training decodes pictures from files, for five epochs and more or as many as it does not say."""
+    counts = [fit.num_epochs for fit in program.facts.fits] + [loop.num_epochs for loop in program.facts.training_loops]
+    long = any(is_long(count) or not is_number(count) for count in counts)
+    return program.is_notebook and long and reads_pictures(program) and not trains_on_small_set(program)
 
 
 def is_reached(program: Program, node: ast.AST) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(group="input", stage="read", title="the data set copied or unpacked at every start", kind="nit")
+RULE = Rule(group="input", stage="read", title="the data set copied or unpacked at every start", kind="nit", in_training=True)
 _COPIES = frozenset({"shutil.copytree", "distutils.dir_util.copy_tree", "setuptools._distutils.dir_util.copy_tree"})
 _ARCHIVES = ("zipfile.ZipFile", "tarfile.open", "tarfile.TarFile", "py7zr.SevenZipFile")
 

@@ -41,6 +41,7 @@ RULE = Rule(
     kind="nit",
     gain="the memory of the whole data set, and its decoding before each start",
     command="unchoke extract",
+    in_training=True,
 )
 
 _HANDFUL = 256

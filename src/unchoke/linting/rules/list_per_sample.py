@@ -35,6 +35,7 @@ RULE = Rule(
     gain="4.2 s to 0.4 s with a folder of 4,000 files on a local disk",
     claim="Planted chokes",
     command="unchoke check",
+    in_training=True,
 )
 _LISTERS = LISTERS - {"fnmatch.filter"} | {
     "imutils.paths.list_images", "imutils.paths.list_files", "fastai.vision.all.get_image_files", "os.fwalk"

@@ -52,6 +52,7 @@ RULE = Rule(
     gain="a killed run goes on instead of starting again: a training by unchoke killed 20 times ended with the same weights",
     claim="Nothing is lost",
     command="unchoke train",
+    in_training=True,
 )
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
 _LIGHTNING_EPOCHS = 1000

@@ -48,6 +48,7 @@ RULE = Rule(
     gain="memory of all intermediate results, and some time",
     command="unchoke profile -- python SCRIPT",
     frameworks=("torch",),
+    in_training=True,
 )
 _NOT_TORCH = (
     "tf.", "sklearn.", "xgboost.", "lightgbm.", "catboost.", "transformers.pipeline", "ultralytics.", "onnxruntime.", "fastai.",

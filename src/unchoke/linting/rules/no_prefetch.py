@@ -34,6 +34,7 @@ RULE = Rule(
     since="before TensorFlow 2.12",
     frameworks=("keras",),
     eased_by=("no-workers", "repeated-decode", "heavy-augmentation", "python-transform"),
+    in_training=True,
 )
 _STEPS = frozenset({"map", "batch", "padded_batch", "shuffle", "repeat", "take", "with_options"})
 

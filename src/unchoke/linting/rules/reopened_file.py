@@ -38,6 +38,7 @@ RULE = Rule(
     gain="4.5 s to 0.5 s with 320 windows of 64 px of one GeoTIFF",
     claim="Planted chokes",
     command="unchoke tile",
+    in_training=True,
 )
 _CONTAINERS = RASTER_OPENERS - {"zarr.open", "pyvips.Image.new_from_file", "aicsimageio.AICSImage"} | {
     "tiffslide.TiffSlide", "cucim.CuImage"

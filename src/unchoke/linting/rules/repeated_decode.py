@@ -49,6 +49,7 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke extract",
     eased_by=("no-workers",),
+    in_training=True,
 )
 _MIN_EPOCHS = 5
 _MIN_SHOWN = 10

@@ -24,7 +24,7 @@ from unchoke.code.program import Program
 from unchoke.linting.questions import is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(group="input", stage="read", title="a table searched for each sample", kind="nit")
+RULE = Rule(group="input", stage="read", title="a table searched for each sample", kind="nit", in_training=True)
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|dataframe|data_frame|frame|table|annotations?|labels_df|meta|metadata|csv)(?:_\w+)?$|_df$", re.IGNORECASE
 )

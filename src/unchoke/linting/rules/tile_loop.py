@@ -40,6 +40,7 @@ RULE = Rule(
     title="network called on one tile or picture at a time",
     gain="a training step 5.7 times as fast with all tiles in one pass (ViT-S/14, bfloat16, H200)",
     claim="Training through a network",
+    in_training=True,
 )
 _TILES = frozenset(
     {"tile", "patch", "patches", "crop", "window", "view", "frame", "chip", "roi", "subimage", "cutout", "quadrant", "tta", "aug",

@@ -29,7 +29,9 @@ from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
-RULE = Rule(group="process", stage="load", title="loader or its workers made anew in every epoch", frameworks=("torch",))
+RULE = Rule(
+    group="process", stage="load", title="loader or its workers made anew in every epoch", frameworks=("torch",), in_training=True
+)
 
 
 def check(program: Program) -> Iterator[Hit]:
