@@ -333,6 +333,26 @@ def test_a_hole_in_what_is_written_is_a_risk(error: str, does: str, kind: str) -
     assert kinds("blank-on-error", f"{loop}    except{error}:\n        pass\n") == [kind]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "        try:\n            name = json.load(open(name))\n        except:\n            pass\n        return name\n",
+        "        for way in WAYS:\n            try:\n                return load(name, way)\n            except:\n"
+        "                pass\n",
+    ],
+)
+def test_where_it_goes_on_with_what_there_was_or_another_way_nothing_is_lost(body: str) -> None:
+    head = "import json\nclass Data(Dataset):\n    def __getitem__(self, i):\n        name = self.names[i]\n"
+    assert set(kinds("blank-on-error", head + body)) <= {"nit"}
+
+
+def test_gradients_that_are_only_looked_at_are_no_training() -> None:
+    code = "import torch\n{}with torch.autograd.detect_anomaly():\n    for epoch in range(100):\n        for x in loader:\n    "
+    step = STEP.replace("\n", "\n    ").rstrip(" ")
+    assert kinds("anomaly-mode", code.format("opt = torch.optim.SGD(net.parameters())\n") + step) == ["choke"]
+    assert set(kinds("anomaly-mode", code.format("") + step.replace("opt.step()", "check(x.grad)"))) <= {"nit"}
+
+
 def test_rows_may_be_short_lists() -> None:
     head = "class Data(Dataset):\n    def __getitem__(self, i):\n        mask, h, w = self.masks[i], 512, 512\n"
     assert kinds("python-transform", head + "        for row in mask:\n            for v in row:\n                use(v)\n") == [

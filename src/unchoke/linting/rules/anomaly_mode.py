@@ -63,6 +63,7 @@ def check(program: Program) -> Iterator[Hit]:
         if _is_sure(program, node) and not _is_taken_back(program, node, kind):
             rounds = [loop.num_epochs for loop in program.facts.training_loops] + [fit.num_epochs for fit in program.facts.fits]
             trial = bool(rounds) and all(few(count, below=_TRIAL) for count in rounds)
+            trial = trial or (shown.endswith("detect_anomaly") and not program.facts.optimizers)  # gradients are looked at
             says = _WHAT[kind].format(call=shown)
             yield Hit(node, says, evidence={"call": shown}, fix=_FIX[kind], kind="nit" if trial else None)
 

@@ -123,7 +123,13 @@ def _is_meant(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) ->
 
 
 def _leaves_holes(program: Program, handler: ast.ExceptHandler, attempt: ast.Try) -> bool:
-    """In a data set's code; or in a loop whatever goes wrong is passed over, and what is written has a hole nobody knows of."""
+    """In a data set's code; or in a loop whatever goes wrong is passed over, and what is written has a hole nobody knows of.
+
+    Where `pass` goes on with what there was before, or with the next way, nothing is left out.
+    """
+    tried = any(True for part in attempt.body for _ in program.within(part, ast.Return, ast.Break))
+    if isinstance(handler.body[-1], ast.Pass) and (tried or not program.loops_around(handler)):
+        return False
     if program.facts.in_per_sample(handler) is not None:
         return True
     writes = any(program.method(call) in _WRITES for call in calls_run_by(program, *attempt.body))
