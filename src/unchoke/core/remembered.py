@@ -97,8 +97,9 @@ def load_remembered(workspace: Workspace) -> dict[str, Any]:
 def place_from_here(workspace: Workspace, named: str) -> str:
     """What the file calls a place, as it is found from here; unchanged where nothing of that name is there."""
     home = _home(workspace)
-    is_there = home != Path.cwd() and not is_url(named) and not Path(named).is_absolute() and (home / named).exists()
-    return str(home / named) if is_there else named
+    if not named or home == Path.cwd() or is_url(named) or Path(named).is_absolute() or not (home / named).exists():
+        return named
+    return str(home / named)
 
 
 def _load_settings(workspace: Workspace) -> dict[str, Any]:

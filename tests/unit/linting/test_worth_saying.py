@@ -243,7 +243,7 @@ PROVEN = {
     "frozen-recomputed", "graph-kept", "hard-coded-cuda", "heavy-augmentation", "model-in-dataset", "network-mount",
     "no-checkpoint", "no-clear-session", "no-main-guard", "no-mixed-precision", "no-workers", "oversized-decode",
     "parsed-per-sample", "python-transform", "repeated-decode", "tile-loop", "unpicklable-dataset", "unsafe-load",
-    "workers-restarted",
+    "workers-restarted", "list-per-sample",
 }  # fmt: skip
 
 
