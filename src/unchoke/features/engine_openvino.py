@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from unchoke.core import atomic, seals
 from unchoke.core.errors import DamagedFile, MachineError, UnchokeError, missing_extra
+from unchoke.core.signal_stack import kept_signal_stack
 from unchoke.core.tensors import first_line
 from unchoke.features.engines import Features, FrozenNetwork, in_padded_batches
 
@@ -99,11 +100,7 @@ def import_openvino() -> Any:
 
 @cache
 def shared_core() -> Any:
-    """One core for the whole process, never let go of.
-
-    Its CPU plugin gives the thread that first uses it a stack for signal handlers, and frees that stack when the last model and
-    core are gone, in whichever thread that happens. Freed from another thread, the next signal (a Ctrl-C) ends the process.
-    """
+    """One core for the whole process, never let go of: see `unchoke.core.signal_stack`."""
     return import_openvino().Core()
 
 
@@ -201,4 +198,5 @@ def _quantise(model: Any, calibration: NDArray[Any]) -> Any:
     except ImportError as error:
         raise missing_extra("nncf", extra="int8", purpose="int8 precision") from error
     samples = [calibration[i : i + 1] for i in range(len(calibration))]
-    return nncf.quantize(model, nncf.Dataset(samples), subset_size=len(calibration))
+    with kept_signal_stack():  # it opens cores of its own
+        return nncf.quantize(model, nncf.Dataset(samples), subset_size=len(calibration))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unchoke.core.signal_stack import kept_signal_stack
 from unchoke.photos.pixels.image import PICTURE_FORMATS
 from unchoke.portable.model_files import Format
 
@@ -229,5 +230,6 @@ def load_script(folder: Path) -> Any:
     spec = importlib.util.spec_from_file_location("unchoke_shipped_script", folder / SCRIPT)
     assert spec is not None and spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with kept_signal_stack():  # the module may be let go of in any thread
+        spec.loader.exec_module(module)
     return module

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch.export import Dim, ExportedProgram
 
 from unchoke.core.errors import MachineError, UsageError, missing_extra
+from unchoke.core.signal_stack import kept_signal_stack
 from unchoke.core.tensors import first_line
 from unchoke.features.engine_openvino import import_openvino
 from unchoke.portable.whole_model import PortableModel
@@ -187,7 +188,7 @@ def _quantised(graph: Any, onnx_graph: Any, model: PortableModel, samples: Seque
     last = [node.name for node in onnx_graph.graph.node if node.op_type in ("Conv", "Gemm", "MatMul")][-1]
     kept = sorted({re.escape(node.name) for node in onnx_graph.graph.node if node.name == last or not is_inside(node)})
     ignored = nncf.IgnoredScope(patterns=[f"^{name}(/.*)?$" for name in kept], validate=False)
-    with _converting(), redirect_stdout(sys.stderr):  # it tells there how far it is
+    with _converting(), kept_signal_stack(), redirect_stdout(sys.stderr):  # it tells there how far it is
         return nncf.quantize(
             graph,
             nncf.Dataset(list(samples)),
