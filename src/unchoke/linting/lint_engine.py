@@ -269,9 +269,11 @@ def _one_of_pipeline(found: list[LintFinding]) -> list[LintFinding]:
 
 
 def _with_besides(lead: LintFinding, others: list[LintFinding]) -> LintFinding:
-    places = [f"{item.rule.code} ({_where(item.place)})" for item in others]
     also = [{"code": item.rule.code, "cell": item.place.cell, "line": item.place.line} for item in others]
-    fix = f"{lead.hit.fix}; then, on the same pipeline: {', '.join(places)}"
+    fix = lead.hit.fix
+    for risky, words in ((True, "first mend what would stop it"), (False, "then, on the same pipeline")):
+        places = [f"{item.rule.code} ({_where(item.place)})" for item in others if (item.rule.kind == "risk") is risky]
+        fix += f"; {words}: {', '.join(places)}" if places else ""
     return _as(lead, fix=fix, evidence={**lead.hit.evidence, "also": also})
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.linted import OneRule, notebook
 
-from unchoke.linting.lint_engine import lint
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import chosen_rules, lint, lint_source
 from unchoke.linting.rules import all_rules
 
 STEP = "        loss = net(x).sum()\n        loss.backward()\n        opt.step()\n"
@@ -372,10 +373,12 @@ def test_the_number_of_a_batch_is_not_the_picture() -> None:
 
 
 @pytest.mark.parametrize(("given", "kind"), [("", "choke"), (", workers=4", "nit")])
-def test_workers_share_out_what_a_generator_warps(given: str, kind: str) -> None:
+def test_workers_share_out_what_a_generator_warps(given: str, kind: str, tmp_path: Path) -> None:
     made = "from keras.preprocessing.image import ImageDataGenerator\nwarps = ImageDataGenerator(rotation_range=20)\n"
     fit = f"model.fit_generator(warps.flow_from_directory('photos'), epochs=50{given})\n"
-    assert kinds("heavy-augmentation", made + fit) == [kind]
+    (tmp_path / "a.ipynb").write_text(notebook(made, fit))
+    assert [item.kind for item in lint([tmp_path], select=["heavy-augmentation"]).findings] == [kind]
+    assert kinds("heavy-augmentation", made + fit) == ["nit"]  # a script: what runs it may have cores in plenty
 
 
 @pytest.mark.parametrize(("epochs", "kind"), [(10, "nit"), (100, "choke")])
@@ -400,3 +403,44 @@ def test_in_a_notebook_that_trains_on_pictures_much_is_at_stake(data: str, epoch
     (tmp_path / "a.py").write_text(code + after)
     found = lint([tmp_path], select=["no-inference-mode"]).findings
     assert [(Path(item.path or "").name, item.kind) for item in found] == [("a.ipynb", kind), ("a.py", "nit")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind"), [("", "choke"), (", steps_per_epoch=1000", "choke"), (", steps_per_epoch=100", "nit")]
+)
+def test_a_few_thousand_steps_are_over_in_minutes(steps: str, kind: str, tmp_path: Path) -> None:
+    made = (
+        "from keras.preprocessing.image import ImageDataGenerator\nphotos = ImageDataGenerator().flow_from_directory('photos')\n"
+    )
+    (tmp_path / "a.ipynb").write_text(notebook(made, f"model.fit(photos, epochs=30{steps})\n"))
+    assert [item.kind for item in lint([tmp_path], select=["no-checkpoint"]).findings] == [kind]
+
+
+# Advice that fits the code beside it
+
+
+def advice(code: str, source: str) -> str:
+    (found,) = OneRule(code).found(source)
+    return found.finding.fix
+
+
+def test_workers_are_advised_with_what_would_stop_them() -> None:
+    head = "from torch.utils.data import DataLoader\nfrom torchvision import transforms, datasets\n"
+    made = "data = datasets.ImageFolder('photos', transforms.Lambda(lambda x: x / 255))\n"
+    loop = "train = DataLoader(data, batch_size=4)\nfor epoch in range(30):\n    for x in train:\n" + STEP
+    found, _ = lint_source(parse_source("a.py", (head + made + loop).encode()), chosen_rules())
+    (told,) = [item.finding.fix for item in found if item.rule.code == "no-workers"]
+    assert "first mend what would stop it: unpicklable-dataset (line 3)" in told and "__main__" in told
+
+
+def test_each_fit_is_given_a_folder_of_its_own() -> None:
+    head = "import keras\nmodel = keras.Model()\n"
+    assert "a folder for each" not in advice("no-checkpoint", head + "model.fit(x, epochs=100)\n")
+    assert "a folder for each `fit`" in advice("no-checkpoint", head + "model.fit(x, epochs=100)\nmodel.fit(x, epochs=100)\n")
+    assert "BackupAndRestore" not in advice("no-checkpoint", head + "model.fit_generator(x, epochs=100)\n")
+
+
+def test_a_download_that_is_no_network_is_not_told_of_weights() -> None:
+    head = "import pickle, urllib.request\nurllib.request.urlretrieve('http://a.org/data.pkl', 'data.pkl')\n"
+    told = advice("unsafe-load", head + "data = pickle.load(open('data.pkl', 'rb'))\n")
+    assert "SHA-256" in told and "weights" not in told

@@ -32,6 +32,7 @@ _TOYS = re.compile(
     re.IGNORECASE,
 )
 _FEW_PASSES = 40_000  # decoding or moving so many samples takes minutes in all
+_FEW_STEPS = 5000  # minutes
 _TAKES = frozenset({"take", "sample", "choices", "head"})
 _GALLERY = re.compile(r"^#\s?%%|^#{20,}\s*$|sphinx_gallery", re.MULTILINE)
 _BESIDE = 200
@@ -109,7 +110,13 @@ def reads_pictures(program: Program) -> bool:
 
 @remembered
 def trains_on_photos(program: Program) -> bool:
-    """A notebook whose training decodes pictures from files, for five epochs and more or as many as it does not say."""
+    """A notebook whose training decodes pictures from files, for five epochs and more or as many as it does not say.
+
+    Not one that says how few steps it takes.
+    """
+    known = [known_steps(program, fit) for fit in program.facts.fits]
+    if known and not program.facts.training_loops and all(steps is not None and steps < _FEW_STEPS for steps in known):
+        return False
     counts = [fit.num_epochs for fit in program.facts.fits] + [loop.num_epochs for loop in program.facts.training_loops]
     long = any(is_long(count) or not is_number(count) for count in counts)
     return program.is_notebook and long and reads_pictures(program) and not trains_on_small_set(program)

@@ -16,8 +16,8 @@ the model. On the CPU: crop or shrink before the dear transforms, lower their `p
 
 **When this is fine.** Where the loader still keeps up: `unchoke profile -- python train.py` says whether the model waits for
 data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little. A warping
-`ImageDataGenerator` that a `fit` of five epochs and more reads is a choke; where `fit` has `workers` it is a
-nit, as are pipelines, which workers share out.
+`ImageDataGenerator` is a choke in a notebook, where cores are few; where `fit` has `workers` it is a nit, as it is in a script
+and as are pipelines, which workers share out.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def _generators(program: Program) -> Iterator[Hit]:
             said.add(warps)
             from_arrays = any(program.method(item) == "flow" for item in fed)
             source = "give `fit` the arrays themselves" if from_arrays else "read with `image_dataset_from_directory`"
+            shared = any(program.argument(feed.fit.call, "workers") for feed in feeds if call in feed.made_of)
             layers = ", ".join(dict.fromkeys(_WARPS[name] for name in warps))
             yield Hit(
                 call,
@@ -121,7 +122,7 @@ def _generators(program: Program) -> Iterator[Hit]:
                 if any(call in feed.made_of and _is_paired(program, feed) for feed in feeds)
                 else f"put {layers} into the model as layers, which run on the device a batch at a time; {source}. "
                 "Until then give `fit` several `workers`",
-                kind="nit" if any(program.argument(feed.fit.call, "workers") for feed in feeds if call in feed.made_of) else None,
+                kind=None if program.is_notebook and not shared else "nit",
             )
 
 

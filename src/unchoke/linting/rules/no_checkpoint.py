@@ -148,10 +148,18 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         at_method(program, fit.call),
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
-        'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
+        _keras_fix(program, fit),
         kind="nit" if (known_steps(program, fit) or _MANY_STEPS) < _MANY_STEPS else _kind(program, count, stops_early=stops),
         fact="fit",
     )
+
+
+def _keras_fix(program: Program, fit: Fit) -> str:
+    """`BackupAndRestore` is younger than `fit_generator`, and brings back the state of whichever `fit` wrote its folder last."""
+    if program.method(fit.call) == "fit_generator":
+        return "add `ModelCheckpoint(…)` to `callbacks`, and load what it saved when going on"
+    each = ", a folder for each `fit`" if sum(other.kind == "keras" for other in program.facts.fits) > 1 else ""
+    return f'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill{each}) or `ModelCheckpoint(…)` to `callbacks`'
 
 
 def _lightning(program: Program, fit: Fit) -> Hit | None:

@@ -8,8 +8,8 @@ does a Keras `Sequence` or an `ImageDataGenerator` flow: `fit` reads it with one
 
     DataLoader(data, batch_size=32, shuffle=True, num_workers=4, persistent_workers=True)
     dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE)
-    model.fit(sequence, workers=4, use_multiprocessing=True)               # Keras 2
-    Photos(paths, workers=4, use_multiprocessing=True)                     # Keras 3: a PyDataset has them itself
+    model.fit(sequence, workers=4)               # Keras 2
+    Photos(paths, workers=4)                     # Keras 3: a PyDataset has them itself
 
 Two to four workers for each accelerator are a good start; `persistent_workers=True` keeps them between epochs. In a notebook
 the data set's class has to be in a file for this (see dataset-in-notebook).
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.epochs import Feed, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls
+from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls, runs_at_import
 from unchoke.code.facts.per_sample import chain_calls, functions_run_by
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.node_index import FunctionNode
@@ -62,13 +62,15 @@ def _torch(program: Program) -> Iterator[Hit]:
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
         given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
+        bare = not program.is_notebook and runs_at_import(program, loader.call)
+        guard = ', and put what runs at module level under `if __name__ == "__main__":`' if bare else ""
         known = loader.workers is None and not moved and loader.maker in (None, loader.call)
         edit = append_arguments(program, loader.call, "num_workers=4, persistent_workers=True") if known else None
         yield Hit(
             loader.maker or loader.call,
             f"the training loader has {given}, and `{name}` decodes each sample in the process that trains",
             {"data set": name, "num_workers": 0},
-            f"add `num_workers=4, persistent_workers=True`{moved}",
+            f"add `num_workers=4, persistent_workers=True`{moved}{guard}",
             suggestion=(edit,) if edit is not None else (),
         )
 
@@ -100,8 +102,8 @@ def _read_alone(program: Program, feed: Feed) -> tuple[ast.AST, str, str, str] |
         items = item_functions(program, owner)
         if any(decode_calls(program, item, DECODERS | RASTER_READERS) for item in items):
             fix = (
-                f"Keras 3: pass `**kwargs` on to `super().__init__` in `{owner.name}` and make it with `workers=4, "
-                "use_multiprocessing=True`; Keras 2: give both to `fit`"
+                f"Keras 3: pass `**kwargs` on to `super().__init__` in `{owner.name}` and make it with `workers=4`; "
+                f"Keras 2: `{program.method(feed.fit.call)}(…, workers=4)`"
             )
             return owner, owner.name, f"reads `{owner.name}`, which decodes each picture in Python, with one thread", fix
     flow = next((item for item in feed.made_of if program.method(item) in FLOWS), None)
@@ -110,7 +112,7 @@ def _read_alone(program: Program, feed: Feed) -> tuple[ast.AST, str, str, str] |
     if flow is not None and (program.method(flow) != "flow" or warps):
         name, method = (program.targets(flow) or ["batches"])[0], program.method(flow)
         does = "decodes" if method != "flow" else "warps"
-        fix = f"Keras 2: `fit(…, workers=4)`; Keras 3: `{name}.workers = 4` before it"
+        fix = f"Keras 2: `{program.method(feed.fit.call)}(…, workers=4)`; Keras 3: `{name}.workers = 4` before it"
         return flow, name, f"has one thread for `{method}`, which {does} each picture in Python", fix
     function = _generator(program, feed)
     if function is not None:

@@ -105,8 +105,8 @@ def _fix(program: Program, call: ast.Call, loop: Round) -> str:
     whole = [part.value for part in parts if isinstance(part.slice, ast.Name) and part.slice.id in names_in(loop.target)]
     if in_keras and whole and isinstance(whole[0], ast.Name):
         return f"call `{run}({whole[0].id}, batch_size=32)` once before the loop, and take each answer from what it gives"
-    stack = "np.stack" if in_keras or {"keras", "tensorflow"} & set(program.modules) else "torch.stack"
-    return f"gather the inputs of 8 to 64 rounds, `{stack}` them and call `{run}` once for all of them"
+    join = "np.concatenate" if in_keras or {"keras", "tensorflow"} & set(program.modules) else "torch.cat"
+    return f"gather the inputs of 8 to 64 rounds, make one batch of them (`{join}`) and call `{run}` once for all"
 
 
 def _is_learner(program: Program, call: ast.Call) -> bool:

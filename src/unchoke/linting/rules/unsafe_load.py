@@ -94,7 +94,7 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
     """Of a downloaded file always; objects among arrays also where the program has not written the file itself."""
     name, file = program.name(call), call.args[0]
     if _is_downloaded(program, file):
-        fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
+        fix = "compare its SHA-256 with a known one before opening it, or ask for a format without code (safetensors, npz, ONNX)"
         said = f"`{name}`{option} of a downloaded file runs whatever its author put into it"
         risky = _is_by_plain_http(program) and not _is_weighed(program, call)  # else it is the author's own
         yield Hit(call, said, {"call": name}, fix, kind=None if risky else "nit", fact="downloaded")

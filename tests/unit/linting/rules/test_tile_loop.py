@@ -93,13 +93,13 @@ def test_cells_of_a_notebook_are_one_program() -> None:
         ),
         (
             "for p in paths:\n    x = load_img(p, target_size=(224, 224))\n    out.append(model.predict(np.array([x])))",
-            "np.stack",
+            "np.concatenate",
         ),
-        ("for p in paths:\n    x = tf(Image.open(p)).unsqueeze(0)\n    out.append(model(x))", "torch.stack"),
-        ("for x in x_test:\n    y = model.predict(x.reshape(1, 28, 28))", "np.stack"),
+        ("for p in paths:\n    x = tf(Image.open(p)).unsqueeze(0)\n    out.append(model(x))", "torch.cat"),
+        ("for x in x_test:\n    y = model.predict(x.reshape(1, 28, 28))", "np.concatenate"),
         (
             "from torchvision import datasets\ntest = datasets.ImageFolder('a')\nfor x, y in test:\n    z = model(x[None])",
-            "torch.stack",
+            "torch.cat",
         ),
         ("for f in files:\n    print(learn.predict(f))", "learn.get_preds(dl=learn.dls.test_dl(files))"),
     ],
