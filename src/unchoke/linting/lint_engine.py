@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from unchoke.code.facts.stakes import is_little, is_reached, texts_of, trains_on_photos, trains_on_small_set
+from unchoke.code.facts.stakes import is_benchmark, is_little, is_reached, texts_of, trains_on_photos, trains_on_small_set
 from unchoke.code.magics import split_lines
 from unchoke.code.neighbours import with_neighbours
 from unchoke.code.program import Program
@@ -348,7 +348,7 @@ def _pays(program: Program, rule: Rule, hit: Hit) -> bool:
         return True
     grows = kind == "choke" and rule.group in ("input", "process", "device")  # what it costs, with the data
     small = grows and (is_little(program) or (rule.group != "input" and trains_on_small_set(program)))
-    if small or is_made_up(program):
+    if small or is_made_up(program) or (kind == "choke" and is_benchmark(program)):
         return False
     return not isinstance(hit.at, ast.AST) or is_reached(program, hit.at)
 

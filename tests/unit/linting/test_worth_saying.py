@@ -221,7 +221,7 @@ def test_advice_is_for_the_framework_at_hand() -> None:
     loop = "card = 'cuda'\nfor epoch in range(50):\n    for x in loader:\n        model.train_on_batch(x)\n"
     torch_fix, keras_fix = (OneRule("no-checkpoint").found(f"import {name}\n{loop}")[0].hit.fix for name in ("torch", "keras"))
     assert "torch.save" in torch_fix
-    assert "CheckpointManager" in keras_fix
+    assert "model.save" in keras_fix
     trainer = "import lightning as pl\ntrainer = pl.Trainer(accelerator='gpu'{})\n"
     listed, alone = (OneRule("hard-coded-cuda").found(trainer.format(item))[0].hit.fix for item in (", devices=[0]", ""))
     assert 'accelerator="auto", devices=1' in listed
@@ -355,12 +355,15 @@ def test_gradients_that_are_only_looked_at_are_no_training() -> None:
 
 
 def test_rows_may_be_short_lists() -> None:
-    head = "class Data(Dataset):\n    def __getitem__(self, i):\n        mask, h, w = self.masks[i], 512, 512\n"
+    head = "import cv2\nclass Data(Dataset):\n    def __getitem__(self, i):\n"
+    head += "        mask = cv2.imread(self.masks[i])\n        h, w = 512, 512\n"
     assert kinds("python-transform", head + "        for row in mask:\n            for v in row:\n                use(v)\n") == [
         "nit"
     ]
     by_index = "        for y in range(h):\n            for x in range(w):\n                use(mask[y, x])\n"
     assert kinds("python-transform", head + by_index) == ["choke"]
+    tokens = head.replace("cv2.imread(self.masks[i])", "self.masks[i]") + by_index
+    assert kinds("python-transform", tokens) == ["nit"]  # nothing here is decoded
 
 
 def test_the_number_of_a_batch_is_not_the_picture() -> None:
@@ -413,7 +416,35 @@ def test_a_few_thousand_steps_are_over_in_minutes(steps: str, kind: str, tmp_pat
         "from keras.preprocessing.image import ImageDataGenerator\nphotos = ImageDataGenerator().flow_from_directory('photos')\n"
     )
     (tmp_path / "a.ipynb").write_text(notebook(made, f"model.fit(photos, epochs=30{steps})\n"))
-    assert [item.kind for item in lint([tmp_path], select=["no-checkpoint"]).findings] == [kind]
+    assert [item.kind for item in lint([tmp_path], select=["repeated-decode"]).findings] == [kind]
+
+
+PHOTOS = "import torch\nfrom torchvision import datasets, transforms\n"
+PHOTOS += "loader = torch.utils.data.DataLoader(datasets.ImageFolder('a'))\n"
+
+
+@pytest.mark.parametrize(("after", "kind"), [("", "choke"), ("torch.save(net.state_dict(), 'net.pt')\n", "nit")])
+def test_what_is_saved_in_the_end_is_not_lost_for_good(after: str, kind: str) -> None:
+    assert kinds("no-checkpoint", PHOTOS + LOOP + after) == [kind]
+
+
+def test_a_file_that_measures_time_is_no_training(tmp_path: Path) -> None:
+    for name in ("train.py", "benchmark_train.py"):
+        (tmp_path / name).write_text(PHOTOS + LOOP)
+    found = lint([tmp_path], select=["no-checkpoint"]).findings
+    assert {Path(item.path or "").name: item.kind for item in found} == {"train.py": "choke", "benchmark_train.py": "nit"}
+
+
+@pytest.mark.parametrize(("moved", "kind"), [("", "nit"), ("net.to('cuda')\n", "choke")])
+def test_workers_are_for_those_who_wait_for_them(moved: str, kind: str) -> None:
+    assert kinds("no-workers", PHOTOS + moved + LOOP) == [kind]
+
+
+@pytest.mark.parametrize(("indent", "kind"), [("    ", "nit"), ("", "risk")])
+def test_a_lambda_that_is_an_option(indent: str, kind: str) -> None:
+    made = f"if args.scale:\n    pass\n{indent}scale = transforms.Lambda(lambda x: x / 255)\n"
+    loader = "loader = torch.utils.data.DataLoader(datasets.ImageFolder('a', scale), num_workers=4)\n"
+    assert kinds("unpicklable-dataset", PHOTOS + made + loader) == [kind]
 
 
 # Advice that fits the code beside it
@@ -425,12 +456,12 @@ def advice(code: str, source: str) -> str:
 
 
 def test_workers_are_advised_with_what_would_stop_them() -> None:
-    head = "from torch.utils.data import DataLoader\nfrom torchvision import transforms, datasets\n"
+    head = "from torch.utils.data import DataLoader\nfrom torchvision import transforms, datasets\nnet.to('cuda')\n"
     made = "data = datasets.ImageFolder('photos', transforms.Lambda(lambda x: x / 255))\n"
     loop = "train = DataLoader(data, batch_size=4)\nfor epoch in range(30):\n    for x in train:\n" + STEP
     found, _ = lint_source(parse_source("a.py", (head + made + loop).encode()), chosen_rules())
     (told,) = [item.finding.fix for item in found if item.rule.code == "no-workers"]
-    assert "first mend what would stop it: unpicklable-dataset (line 3)" in told and "__main__" in told
+    assert "first mend what would stop it: unpicklable-dataset (line 4)" in told and "__main__" in told
 
 
 def test_each_fit_is_given_a_folder_of_its_own() -> None:

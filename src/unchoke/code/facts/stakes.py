@@ -122,6 +122,12 @@ def trains_on_photos(program: Program) -> bool:
     return program.is_notebook and long and reads_pictures(program) and not trains_on_small_set(program)
 
 
+@remembered
+def is_benchmark(program: Program) -> bool:
+    """A file that is there to measure how long something takes."""
+    return re.search(r"(?:^|_)bench(?:mark)?s?(?:_|$)", Path(program.source.path).stem) is not None
+
+
 def is_reached(program: Program, node: ast.AST) -> bool:
     """Does anything run it? Not so: a function that its program, or whoever imports its module beside it, never names."""
     around = [above for above in (node, *program.ancestors(node)) if isinstance(above, Definition)]

@@ -15,9 +15,10 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
-does not give. It is a choke where the file shows a run of hours: 100 epochs and more over pictures that it reads from files, or
-15,000 steps and more of convolutions. All else is a nit, and so is a training that stops by itself, a script in the cells of a
-gallery, the steps of an environment, and a trainer whose author has switched checkpoints off.
+does not give. It is a choke where the file shows a run of hours: 100 epochs and more over pictures that it reads from files
+(and nothing is saved after them either), or 15,000 steps and more of convolutions. All else is a nit, and so is a training that
+stops by itself, a script in the cells of a gallery, the steps of an environment, and a trainer whose author has switched
+checkpoints off.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ RULE = Rule(
     gain="a killed run goes on instead of starting again: a training by unchoke killed 20 times ended with the same weights",
     claim="Nothing is lost",
     command="unchoke train",
-    in_training=True,
 )
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
 _LIGHTNING_EPOCHS = 1000
@@ -101,7 +101,9 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         "call `model.save(…)` at the end of each round, or give `fit` a `ModelCheckpoint(…)` among its `callbacks`"
         if run.batches is None
         else "make a `tf.train.CheckpointManager` of model and optimizer before the loop and call its `save()` after each epoch"
-        if methods & {"GradientTape", "train_on_batch"} and not uses_torch(program)
+        if "GradientTape" in methods and not uses_torch(program)
+        else "call `model.save(…)` at the end of each epoch, under a temporary name that is then renamed"
+        if "train_on_batch" in methods and not uses_torch(program)
         else "at the end of each epoch `torch.save` the state of model and optimizer and the epoch under a temporary name, then "
         "`os.replace` it over the checkpoint, and load that at the start if it is there"
     )
@@ -115,9 +117,16 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
 
 
 def _kind(program: Program, count: float, *, stops_early: bool) -> Kind:
-    """Worth saying where the file shows that it takes hours: very many epochs over pictures that are decoded from files."""
-    short = count < _MANY_EPOCHS or stops_early or is_gallery(program) or is_little(program)
+    """Worth saying where the file shows that it takes hours and all may be lost: very many epochs over pictures, never saved."""
+    short = _is_saved(program) or count < _MANY_EPOCHS or stops_early or is_gallery(program) or is_little(program)
     return "nit" if short or not reads_pictures(program) else "choke"
+
+
+def _is_saved(program: Program) -> bool:
+    """Is anything ever saved, after the training at least?"""
+    calls = (call for call in program.nodes(ast.Call) if is_weights_save(program, call))
+    functions = (program.enclosing_function(call) for call in calls)
+    return any(function is None or program.callers(function) for function in functions)
 
 
 def _is_dear(program: Program) -> bool:

@@ -69,7 +69,7 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
         at,
         f"`{what}` starts processes at module level{through}: each of them imports this script and would run it again",
         {"call": what},
-        'put the code below into `def main():` and call it under `if __name__ == "__main__":`'
+        'put all but imports, functions and classes into `def main():` and call that under `if __name__ == "__main__":`'
         if at is call
         else f'call `{program.text(at.func)}()` under `if __name__ == "__main__":`',
         kind="nit" if is_gallery(program) else None,  # its cells stand at module level

@@ -15,9 +15,9 @@ Two to four workers for each accelerator are a good start; `persistent_workers=T
 the data set's class has to be in a file for this (see dataset-in-notebook).
 
 **When this is fine.** Data already in memory, a data set that keeps what it decoded, evaluation of a few pictures, a machine
-with one core. What workers gain depends on the cores: on two of them the planted script went from 5.5 s to 4.8 s.
-`unchoke profile` tells whether training waits for data at all; `unchoke extract` decodes each picture once instead of in each
-epoch.
+with one core. Where the network plainly runs on the CPU it is a nit. What workers gain depends on the cores: on two of them the
+planted script went from 5.5 s to 4.8 s. `unchoke profile` tells whether training waits for data at all; `unchoke extract`
+decodes each picture once instead of in each epoch.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from unchoke.code.facts.devices import runs_on_cpu
 from unchoke.code.facts.epochs import Feed, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls, runs_at_import
@@ -72,6 +73,7 @@ def _torch(program: Program) -> Iterator[Hit]:
             {"data set": name, "num_workers": 0},
             f"add `num_workers=4, persistent_workers=True`{moved}{guard}",
             suggestion=(edit,) if edit is not None else (),
+            kind="nit" if runs_on_cpu(program) else None,  # cores that decode are taken from the step
         )
 
 
@@ -98,13 +100,12 @@ def _keras(program: Program) -> Iterator[Hit]:
 def _read_alone(program: Program, feed: Feed) -> tuple[ast.AST, str, str, str] | None:
     """What decodes each picture in Python, its name, what `fit` does with it, and what to write."""
     owner = program.assigned_class(feed.given)
+    older = f"Keras 2: `{program.method(feed.fit.call)}(…, workers=4)`"  # `fit_generator` is gone in Keras 3
     if owner is not None and owner in program.facts.datasets:
         items = item_functions(program, owner)
         if any(decode_calls(program, item, DECODERS | RASTER_READERS) for item in items):
-            fix = (
-                f"Keras 3: pass `**kwargs` on to `super().__init__` in `{owner.name}` and make it with `workers=4`; "
-                f"Keras 2: `{program.method(feed.fit.call)}(…, workers=4)`"
-            )
+            newer = f"; Keras 3: pass `**kwargs` on to `super().__init__` in `{owner.name}` and make it with `workers=4`"
+            fix = older + (newer if "fit(" in older else "")
             return owner, owner.name, f"reads `{owner.name}`, which decodes each picture in Python, with one thread", fix
     flow = next((item for item in feed.made_of if program.method(item) in FLOWS), None)
     makers = [item for item in feed.made_of if program.method(item) == "ImageDataGenerator"]
@@ -112,7 +113,7 @@ def _read_alone(program: Program, feed: Feed) -> tuple[ast.AST, str, str, str] |
     if flow is not None and (program.method(flow) != "flow" or warps):
         name, method = (program.targets(flow) or ["batches"])[0], program.method(flow)
         does = "decodes" if method != "flow" else "warps"
-        fix = f"Keras 2: `{program.method(feed.fit.call)}(…, workers=4)`; Keras 3: `{name}.workers = 4` before it"
+        fix = older + (f"; Keras 3: `{name}.workers = 4` before it" if "fit(" in older else "")
         return flow, name, f"has one thread for `{method}`, which {does} each picture in Python", fix
     function = _generator(program, feed)
     if function is not None:

@@ -14,8 +14,9 @@ What depends on its neighbours is a filter (`cv2.filter2D`, `scipy.ndimage`); wh
 (`numba.njit`). If its result is the same each time, do it once before training.
 
 **When this is fine.** Loops over tiles, bands, boxes or the samples of a batch (what they pick is an array, not a number), loops
-in a function compiled by numba, and one small picture in a script that runs once: outside the code of a sample it is a nit, and
-so are a loop over rows, which may be short lists, and a mask compared with class after class.
+in a function compiled by numba, and one small picture in a script that runs once: outside the code of a sample, and where no
+picture is decoded, it is a nit, and so are a loop over rows, which may be short lists, and a mask compared with colour after
+colour.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unchoke.code.facts.loops import unwrapped
+from unchoke.code.facts.stakes import reads_pictures
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode, names_in
 from unchoke.code.program import Program
@@ -91,7 +93,7 @@ def _pixel_hit(program: Program, loop: SampleLoop, *, of_sample: bool) -> Hit:
         + (", for every sample" if of_sample else ""),
         evidence={"function": function.name if function is not None else "", "over": over},
         fix="write it over whole arrays (`np.where`, a lookup table, `cv2.filter2D`), or compile it with `numba.njit`",
-        kind=None if of_sample else "nit",
+        kind=None if of_sample and reads_pictures(program) else "nit",
     )
 
 
@@ -153,11 +155,12 @@ def _gathered(program: Program) -> Iterator[Hit]:
 
 
 def _is_class_by_class(program: Program, loop: SampleLoop) -> bool:
-    """`[mask == value for value in classes]`, `for colour in colours: np.all(np.equal(mask, colour), axis=-1)`."""
+    """`for colour in colours: np.all(np.equal(mask, colour), axis=-1)`; comparing single numbers is cheap."""
     classes, names = program.value(unwrapped(program, loop.iter)), names_in(loop.target)
     several = not isinstance(classes, tuple) or len(classes) >= _SEVERAL
-    parts = program.within(whole_round(program, loop), ast.Compare, ast.Call)
-    return several and any(_compares_picture(program, part, names) for part in parts)
+    parts = list(program.within(whole_round(program, loop), ast.Compare, ast.Call))
+    colours = any(program.method(part) == "all" for part in parts)
+    return several and colours and any(_compares_picture(program, part, names) for part in parts)
 
 
 def _compares_picture(program: Program, part: ast.Compare | ast.Call, names: set[str]) -> bool:

@@ -105,7 +105,9 @@ def _fix(program: Program, call: ast.Call, loop: Round) -> str:
     whole = [part.value for part in parts if isinstance(part.slice, ast.Name) and part.slice.id in names_in(loop.target)]
     if in_keras and whole and isinstance(whole[0], ast.Name):
         return f"call `{run}({whole[0].id}, batch_size=32)` once before the loop, and take each answer from what it gives"
-    join = "np.concatenate" if in_keras or {"keras", "tensorflow"} & set(program.modules) else "torch.cat"
+    if in_keras:
+        return f"gather the inputs of all rounds, `np.concatenate` them and call `{run}` once: it makes batches by itself"
+    join = "tf.concat" if {"keras", "tensorflow"} & set(program.modules) else "torch.cat"
     return f"gather the inputs of 8 to 64 rounds, make one batch of them (`{join}`) and call `{run}` once for all"
 
 

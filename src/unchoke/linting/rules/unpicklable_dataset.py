@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from unchoke.code.node_index import FunctionNode, arguments, flat, is_none, parameters, targets_of
 from unchoke.code.program import Program
-from unchoke.linting.questions import torch_loaders
+from unchoke.linting.questions import tests_round, torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -66,7 +66,7 @@ def check(program: Program) -> Iterator[Hit]:
                     f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
                     {"lambda": shown, "given to": taker},
                     "write it as a function with a name at module level and give that",
-                    kind="nit" if alone else None,
+                    kind="nit" if alone or tests_round(program, node) else None,
                     fact="lambda",
                 )
 
