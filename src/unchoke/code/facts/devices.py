@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.node_index import FunctionNode, default_of, parameters, remembered, targets_of
+from unchoke.code.node_index import default_of, parameters, remembered, targets_of
 from unchoke.code.program import Program
 
 CUDA, MPS, CPU = "cuda", "mps", "cpu"
@@ -120,20 +120,6 @@ def _identifier(node: ast.AST) -> str:
 def _is_device_word(node: ast.AST) -> bool:
     name = _identifier(node)
     return bool(_OTHER_WORD.search(name)) or name in _ELSEWHERE
-
-
-def stays_on_cpu(program: Program, function: FunctionNode) -> bool:
-    """Is there no word of any device in this function, in what it calls, and in the classes it makes?"""
-    if any(True for _ in program.calls_to("set_default_device", "set_default_tensor_type")):
-        return False
-    blocks: list[ast.AST] = [function, *program.reach(function)]
-    made = [program.classes.get(program.name(call)) for block in blocks for call in program.within(block, ast.Call)]
-    for block in dict.fromkeys((*blocks, *(owner for owner in made if owner is not None))):
-        named = program.within(block, ast.Attribute, ast.Name, ast.arg, ast.keyword)
-        worded = any(_is_device_word(node) or _DEVICE_KIND.search(_identifier(node)) for node in named)
-        if worded or any(_moves(program, call) for call in program.within(block, ast.Call)):
-            return False
-    return True
 
 
 def _moves(program: Program, call: ast.Call) -> bool:

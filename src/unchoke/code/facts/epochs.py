@@ -126,8 +126,6 @@ def _elements(program: Program, node: ast.AST | None, depth: int) -> list[ast.ex
         left += node.elts
     elif isinstance(node, ast.BinOp):
         left += [node.left, node.right]
-    elif isinstance(node, ast.Call) and program.name(node) in ("list", "tuple"):
-        left += node.args[:1]
     elif not isinstance(node, ast.Constant):
         return [node] if isinstance(node, ast.Call) else None
     found = [_elements(program, part, depth + 1) for part in left]

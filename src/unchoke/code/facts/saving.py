@@ -142,8 +142,6 @@ def is_record(program: Program, node: ast.AST) -> bool:
         return isinstance(node.args[0], ast.Dict | ast.JoinedStr) or isinstance(program.value(node.args[0]), str)
     if method in _LEVELS and receiver is not None:
         return _logs_to_file(program, receiver, written)
-    if method == "append" and _LOGGER.search(written) and not program.assigned(written, node):
-        return True
     return _is_own_log(program, node, name)
 
 

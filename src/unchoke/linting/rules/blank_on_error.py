@@ -155,9 +155,7 @@ def _loads(program: Program, body: Sequence[ast.AST], at: ast.AST) -> bool:
     inner = [item for call in calls for item in _calls_inside(program, call)]
     if any(program.method(call) in _TRAINS for call in (*calls, *inner)):
         return False
-    if any(_is_load(program, call, per_sample) for call in calls) or any(_is_load(program, call, False) for call in inner):
-        return True
-    return per_sample and any(_is_item(program, part) for item in body for part in program.within(item, ast.Subscript))
+    return any(_is_load(program, call, per_sample) for call in calls) or any(_is_load(program, call, False) for call in inner)
 
 
 def _is_load(program: Program, call: ast.Call, per_sample: bool) -> bool:
@@ -174,12 +172,6 @@ def _calls_inside(program: Program, call: ast.Call) -> Iterator[ast.Call]:
     function = program.function_of(call)
     if function is not None and function.name != "__init__" and (call.args or _LOADING.match(function.name)):
         yield from program.calls_in([function, *program.called_functions(function)])
-
-
-def _is_item(program: Program, node: ast.Subscript) -> bool:
-    """`self.dataset[index]`, `self.base[i]`: a sample of another data set."""
-    name = program.written(node.value)
-    return name.startswith("self.") and bool({"dataset", "data", "base", "ds", "source"} & set(words(name)))
 
 
 def _tested_none(test: ast.expr, kind: type[ast.cmpop]) -> ast.expr | None:

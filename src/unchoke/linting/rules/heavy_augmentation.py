@@ -189,8 +189,6 @@ def _family(program: Program, call: ast.Call) -> str:
         return ""
     if name.startswith("scipy.") and method in _SCIPY:
         return f"scipy {method}"
-    if name == "cv2.remap":
-        return "distortion" if any(is_random(program, item) for item in call.args) else ""
     family = _FAMILIES.get(method, "")
     return family if family == "distortion" or not name.startswith(("?.", "cv2.", "PIL.")) else ""
 

@@ -215,7 +215,7 @@ def _is_state_argument(program: Program, node: ast.expr) -> bool:
 
 def _is_downloaded(program: Program, node: ast.AST) -> bool:
     """Does this come from the net, through variables, functions of the file, or a name that a download was given?"""
-    names = _download_names(program)
+    names = _download_names(program, program.enclosing_function(node))
     for part in sources(program, node):
         if isinstance(part, ast.Call) and any(_downloads(program, call) for call in calls_run_by(program, part)):
             return True
@@ -233,11 +233,12 @@ def _downloads(program: Program, call: ast.Call) -> bool:
     return (named and not compared) or program.name(call) in _REQUESTS
 
 
-def _download_names(program: Program) -> set[str]:
-    """File names and variables that a download was told to write to, and what `!wget https://…/model.pkl` names."""
+def _download_names(program: Program, function: FunctionNode | None) -> set[str]:
+    """Files, and variables of this function, that a download was told to write to; what `!wget https://…/model.pkl` names."""
     found = {part for word in _shell_words(program) for part in word.split("/") if "." in part}
     for call in (call for call in program.nodes(ast.Call) if _downloads(program, call)):
         named = [word.value for word in call.keywords if word.arg not in ("origin", "url", "repo_id")]
         for item in (*call.args[1:], *named):
-            found |= {text for text in (program.value(item), program.written(item)) if isinstance(text, str)}
+            here = program.enclosing_function(call) in (None, function)
+            found |= {text for text in (program.value(item), program.written(item) if here else "") if isinstance(text, str)}
     return {name for name in found if len(name) > 1}
