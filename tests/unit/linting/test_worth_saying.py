@@ -428,6 +428,14 @@ def test_what_is_saved_in_the_end_is_not_lost_for_good(after: str, kind: str) ->
     assert kinds("no-checkpoint", PHOTOS + LOOP + after) == [kind]
 
 
+@pytest.mark.parametrize(("epochs", "kind"), [(40, "choke"), (25, "nit")])
+def test_a_notebook_dies_sooner(epochs: int, kind: str, tmp_path: Path) -> None:
+    code = PHOTOS + LOOP.replace("160", str(epochs))
+    (tmp_path / "a.ipynb").write_text(notebook(code))
+    (tmp_path / "b.py").write_text(code)
+    assert [item.kind for item in lint([tmp_path], select=["no-checkpoint"]).findings] == [kind, "nit"]
+
+
 def test_a_file_that_measures_time_is_no_training(tmp_path: Path) -> None:
     for name in ("train.py", "benchmark_train.py"):
         (tmp_path / name).write_text(PHOTOS + LOOP)

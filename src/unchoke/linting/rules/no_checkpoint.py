@@ -15,10 +15,9 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
-does not give. It is a choke where the file shows a run of hours: 100 epochs and more over pictures that it reads from files
-(and nothing is saved after them either), or 15,000 steps and more of convolutions. All else is a nit, and so is a training that
-stops by itself, a script in the cells of a gallery, the steps of an environment, and a trainer whose author has switched
-checkpoints off.
+does not give. It is a choke where the file shows a run of hours: 100 epochs and more (30 in a notebook) over pictures that it
+reads from files, and nothing is saved after them either, or 15,000 steps and more of convolutions. All else is a nit, and so is
+a training that stops by itself, a gallery's script, an environment's steps, and a trainer with checkpoints switched off.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ RULE = Rule(
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
 _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 100
+_MANY_IN_NOTEBOOK = 30  # whose kernel dies with a browser, a lid or a session
 _LEAST_STEPS = 5000
 _MANY_STEPS = 15_000
 _CONVOLUTIONS = ("Conv2d", "Conv2D", "Convolution2D", "Conv3d", "Conv3D")
@@ -118,7 +118,8 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
 
 def _kind(program: Program, count: float, *, stops_early: bool) -> Kind:
     """Worth saying where the file shows that it takes hours and all may be lost: very many epochs over pictures, never saved."""
-    short = _is_saved(program) or count < _MANY_EPOCHS or stops_early or is_gallery(program) or is_little(program)
+    many = _MANY_IN_NOTEBOOK if program.is_notebook else _MANY_EPOCHS
+    short = _is_saved(program) or count < many or stops_early or is_gallery(program) or is_little(program)
     return "nit" if short or not reads_pictures(program) else "choke"
 
 
