@@ -390,6 +390,43 @@ def test_a_mode_for_debugging_in_a_short_trial_is_meant(epochs: int, kind: str) 
     assert kinds("anomaly-mode", head + STEP) == [kind]
 
 
+def test_a_class_that_switches_it_off_again_is_there_for_it() -> None:
+    on, off = (
+        f"    def {name}(self):\n        torch.autograd.set_detect_anomaly({way})\n" for name, way in (("a", True), ("b", False))
+    )
+    assert kinds("anomaly-mode", f"import torch\nclass Plugin:\n{on}{off}") == []
+    assert kinds("anomaly-mode", f"import torch\nclass Plugin:\n{on}class Other:\n{off}optimizer = torch.optim.SGD(net)\n") != []
+
+
+def test_of_three_any_may_be_the_picture() -> None:
+    head = "import torch\nfrom torchvision import datasets\nmodel = torch.nn.Linear(1, 1)\n"
+    head += "loader = torch.utils.data.DataLoader(datasets.ImageFolder('a'))\n"
+    loop = "for n, (_, images, labels) in enumerate(loader):\n    images = images.to(device)\n    model(images)\n"
+    assert kinds("decoded-for-labels", head + loop) == []
+    assert kinds("decoded-for-labels", head + loop.replace("model(", "print(")) == ["choke"]
+
+
+def test_gradients_that_are_off_for_another_phase_freeze_nothing() -> None:
+    head = "import torch, torchvision\nclass Trainer:\n    def __init__(self, model):\n        self.model = model\n"
+    head += "        self.opt = torch.optim.SGD(model.parameters(), 0.1)\n"
+    head += "        self.loader = torch.utils.data.DataLoader(torchvision.datasets.ImageFolder('a'), num_workers=4)\n"
+    head += "    def epoch(self, phase):\n        for x, y in self.loader:\n            if phase == 'train':\n"
+    head += "                torch.set_grad_enabled(True)\n            else:\n                torch.set_grad_enabled(False)\n"
+    head += "            loss = self.model(x).sum()\n            loss.backward()\n            self.opt.step()\n"
+    head += "    def train(self):\n        for n in range(500):\n            self.epoch('train')\n"
+    assert kinds("frozen-recomputed", head + "Trainer(torchvision.models.resnet18()).train()\n") == []
+
+
+def test_a_card_that_the_caller_chose_is_not_taken_for_granted(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "__init__.py").write_text("from lib.a import move\n")
+    for given, kind in (("", "risk"), ("number", "nit")):
+        (tmp_path / "lib" / "a.py").write_text(f"import torch\ndef move(x, number):\n    return x.cuda({given})\n")
+        found = lint([tmp_path / "lib" / "a.py"], select=["hard-coded-cuda"]).findings
+        assert [item.kind for item in found] == [kind]
+
+
 # A notebook that trains on its pictures shows what is at stake
 
 
@@ -470,6 +507,21 @@ def test_workers_are_advised_with_what_would_stop_them() -> None:
     found, _ = lint_source(parse_source("a.py", (head + made + loop).encode()), chosen_rules())
     (told,) = [item.finding.fix for item in found if item.rule.code == "no-workers"]
     assert "first mend what would stop it: unpicklable-dataset (line 4)" in told and "__main__" in told
+
+
+def test_a_number_that_stands_there_is_changed_and_not_added() -> None:
+    told = advice("no-workers", PHOTOS.replace("('a'))", "('a'), num_workers=0)") + "net.to('cuda')\n" + LOOP)
+    assert told.startswith("make `num_workers` 4 instead of 0") and "__main__" in told
+    guarded = 'if __name__ == "__main__":\n    main()\n'
+    assert "__main__" not in advice("no-workers", PHOTOS + "net.to('cuda')\n" + LOOP + guarded)
+
+
+def test_a_function_of_a_notebook_is_not_found_by_workers_either(tmp_path: Path) -> None:
+    code = PHOTOS.replace("('a'))", "('a', transform=lambda x: x), num_workers=4)")
+    (tmp_path / "a.ipynb").write_text(notebook(code))
+    (tmp_path / "b.py").write_text(code)
+    book, script = lint([tmp_path], select=["unpicklable-dataset"]).findings
+    assert ".py file that the notebook imports" in book.fix and "at module level" in script.fix
 
 
 def test_each_fit_is_given_a_folder_of_its_own() -> None:

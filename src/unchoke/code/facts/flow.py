@@ -237,8 +237,6 @@ class _Holding(Flow):
     def judged(self, call: ast.Call, /) -> Marks:
         name, method, function = self.program.name(call), self.program.method(call), self.program.function_of(call)
         found: Marks = frozenset({("opened", call)} if name in _OPENERS or method in _READS else ())
-        if method == "__enter__":
-            return found | self.receiver(call)
         if function is not None and function.name != "__init__":
             found |= self.returned(function)
         if self._same or name in _NO_COPY or method in _FACTS_OF:

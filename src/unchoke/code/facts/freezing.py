@@ -181,8 +181,6 @@ def _chained(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """`enc = build().eval().requires_grad_(False)`, `for part in (stem, body): part.requires_grad_(False)`, `net.freeze()`."""
     for call in program.nodes(ast.Call):
         func = call.func
-        if isinstance(func, ast.Attribute) and func.attr == "freeze" and not call.args and program.facts.is_network(func.value):
-            yield program.written(func.value), call
         if not isinstance(func, ast.Attribute) or func.attr != "requires_grad_":
             continue
         if program.value(program.argument(call, "requires_grad", 0)) is not False:

@@ -110,12 +110,15 @@ def uses_torch(program: Program) -> bool:
 
 
 def is_off(program: Program, node: ast.AST) -> bool:
-    """Are gradients off here in training too? `set_grad_enabled(phase == "train")` leaves them on for it."""
+    """Are gradients off here in training too? `set_grad_enabled(phase == "train")`, or one in an `if`, leaves them on for it."""
     if not program.facts.no_grad(node):
         return False
     switches = [item.context_expr for above in program.ancestors(node) if isinstance(above, ast.With) for item in above.items]
     asked = [item for item in switches if isinstance(item, ast.Call) and program.method(item) == "set_grad_enabled"]
-    return not any(program.value(program.argument(item, "mode", 0)) is UNKNOWN for item in asked)
+    plain = [call for call in program.calls_to("set_grad_enabled") if isinstance(program.parent(call), ast.Expr)]
+    here = (program.parent(call) for call in plain if program.enclosing_function(call) is program.enclosing_function(node))
+    by_phase = any(isinstance(program.parent(item), ast.If) for item in here if item is not None)
+    return not by_phase and not any(program.value(program.argument(item, "mode", 0)) is UNKNOWN for item in asked)
 
 
 def is_detaching(program: Program, call: ast.Call) -> bool:

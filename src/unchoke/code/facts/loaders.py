@@ -251,8 +251,6 @@ def _maps_decoding(program: Values, call: ast.Call) -> bool:
 def _keras(program: Values) -> Iterator[BatchSource]:
     for call in program.calls_to(*DIRECTORY_SETS, *FLOWS):
         method = program.method(call)
-        if method in FLOWS and not isinstance(call.func, ast.Attribute):
-            continue
         batch, subset = program.argument(call, "batch_size"), program.value(program.argument(call, "subset"))
         data = call.args[0] if call.args else None
         source = _source(program, call, "keras", batch, data, decodes=method != "flow")

@@ -132,6 +132,7 @@ def _is_taken_back(program: Program, node: ast.AST, kind: str) -> bool:
     later = (call for call in program.calls_to(*_SET, *_CHECKS) if program.is_before(node, call))
     off = next((call for call in later if _set(program, call) == (kind, False)), None)
     if off is None or program.enclosing_function(node) is not program.enclosing_function(off):
-        return False
+        owner = program.enclosing_class(node)
+        return off is not None and owner is not None and owner is program.enclosing_class(off)
     marks = [loop.node for loop in program.facts.training_loops] + [fit.call for fit in program.facts.fits]
     return not any(program.is_before(node, mark) and program.is_before(mark, off) for mark in marks)

@@ -141,11 +141,8 @@ class _Chance(Flow):
         name, method = program.name(call), program.method(call)
         if method == "map" and isinstance(call.func, ast.Attribute) and call.args:
             return self._mapped(call)
-        if is_random_transform(program, call):
-            if name.startswith("tf.image."):
-                return self.receiver(call) | self.given(call) | {(_CHANGED, call)}
-            if isinstance(call.func, ast.Name) or not name.startswith("?."):
-                return frozenset({(_CHANCE, call)})
+        if is_random_transform(program, call) and (isinstance(call.func, ast.Name) or not name.startswith("?.")):
+            return frozenset({(_CHANCE, call)})
         if is_random_number(program, call):
             return frozenset({(_DRAWN, call)})
         owner = program.classes.get(program.written(call.func))

@@ -74,13 +74,13 @@ def _of_set(program: Program, node: ast.expr | None) -> str:
 
 def _ignores_picture(program: Program, loop: Round) -> bool:
     """`for _, label in …`, or `for item in …` of which only `item[1]`, `item[2]` are used."""
-    body = ast.iter_child_nodes(whole_round(program, loop)) if isinstance(loop, ast.comprehension) else loop.body
+    body = list(ast.iter_child_nodes(whole_round(program, loop))) if isinstance(loop, ast.comprehension) else loop.body
     used = [part for block in body if block is not loop for part in program.within(block, ast.Name)]
     target = loop.target
     if isinstance(target, ast.Tuple) and isinstance(target.elts[-1], ast.Tuple):  # behind the number that `enumerate` gives
         target = target.elts[-1]
-    elif isinstance(target, ast.Tuple) and len(target.elts) == 2 and program.method(loop.iter) == "enumerate":
-        target = target.elts[1]
+    if any(program.facts.is_forward(call) for call in program.calls_in(body)):
+        return False  # one of the others is the picture
     if isinstance(target, ast.Tuple) and target.elts:
         names = {part.id for part in used}
         return not names & names_in(target.elts[0]) and bool(names & names_in(target))

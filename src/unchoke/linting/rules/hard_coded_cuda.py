@@ -98,8 +98,8 @@ def _should_run_elsewhere(program: Program, places: list[ast.AST]) -> bool:
 
 
 def _moves_what_it_is_given(program: Program, node: ast.AST) -> bool:
-    """`def loss(x, y): return x - y.cuda()`: wherever its caller has put it."""
-    moved = program.receiver(node) if isinstance(node, ast.Call) and program.method(node) == CUDA else None
+    """`def loss(x, y): return x - y.cuda()`: wherever its caller has put it. Of `y.cuda(device)` the caller knows."""
+    moved = program.receiver(node) if isinstance(node, ast.Call) and program.method(node) == CUDA and not node.args else None
     return moved is not None and any(bound.how == "handed" for bound in program.reaching(moved))
 
 

@@ -165,11 +165,9 @@ def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:
     )
 
 
-def _is_kept(program: Program, call: ast.Call, depth: int = 0) -> bool:
-    """Is what `fit` gives back put somewhere, here or by who calls this function?"""
-    function, statement = program.enclosing_function(call), program.statement(call)
-    if isinstance(statement, ast.Return) and depth < 3 and function is not None:
-        return any(_is_kept(program, use, depth + 1) for use in program.callers(function))
+def _is_kept(program: Program, call: ast.Call) -> bool:
+    """Is what `fit` gives back put somewhere?"""
+    statement = program.statement(call)
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return program.targets(call) != ["_"]
     return isinstance(statement, ast.Expr) and program.method(statement.value) == "append"

@@ -181,9 +181,6 @@ def _is_emptied(program: Program, container: ast.expr | None, loop: LoopNode) ->
             made = any(program.written(part) == name for target in targets_of(statement) for part in flat(target))
             if made and not _is_joined(program, statement.value):
                 return True
-        calls = program.within(outer, ast.Call)
-        if any(program.method(call) == "clear" and program.written(program.receiver(call)) == name for call in calls):
-            return True
     return False
 
 

@@ -29,10 +29,12 @@ from collections.abc import Iterator
 from unchoke.code.facts.devices import runs_on_cpu
 from unchoke.code.facts.epochs import Feed, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls, runs_at_import
+from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls, functions_run_by
+from unchoke.code.facts.stakes import runs_itself
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.node_index import FunctionNode
+from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
 from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule, append_arguments, at_method, shortened
@@ -63,15 +65,20 @@ def _torch(program: Program) -> Iterator[Hit]:
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
         given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
-        bare = not program.is_notebook and runs_at_import(program, loader.call)
+        bare = (
+            runs_itself(program)
+            and not program.is_notebook
+            and not any(is_main_test(node.test) for node in program.nodes(ast.If))
+        )
         guard = ', and put what runs at module level under `if __name__ == "__main__":`' if bare else ""
+        change = "add `num_workers=4, persistent_workers=True`" if loader.workers is None else "make `num_workers` 4 instead of 0"
         known = loader.workers is None and not moved and loader.maker in (None, loader.call)
         edit = append_arguments(program, loader.call, "num_workers=4, persistent_workers=True") if known else None
         yield Hit(
             loader.maker or loader.call,
             f"the training loader has {given}, and `{name}` decodes each sample in the process that trains",
             {"data set": name, "num_workers": 0},
-            f"add `num_workers=4, persistent_workers=True`{moved}{guard}",
+            f"{change}{moved}{guard}",
             suggestion=(edit,) if edit is not None else (),
             kind="nit" if runs_on_cpu(program) else None,  # cores that decode are taken from the step
         )

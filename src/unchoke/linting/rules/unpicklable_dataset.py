@@ -51,6 +51,7 @@ _SET_OPTIONS = ("transform", "target_transform", "transforms", "loader")
 
 def check(program: Program) -> Iterator[Hit]:
     loaders = torch_loaders(program)
+    place = "in a .py file that the notebook imports" if program.is_notebook else "at module level"
     alone = not any(loader.has_workers for loader in loaders)  # nothing is surely sent anywhere
     for owner in program.facts.datasets:
         if not _OWN_PICKLING & program.methods(owner).keys():
@@ -65,7 +66,7 @@ def check(program: Program) -> Iterator[Hit]:
                     node,
                     f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
                     {"lambda": shown, "given to": taker},
-                    "write it as a function with a name at module level and give that",
+                    f"write it as a function with a name {place} and give that",
                     kind="nit" if alone or tests_round(program, node) else None,
                     fact="lambda",
                 )
