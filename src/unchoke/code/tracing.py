@@ -247,8 +247,6 @@ class CallGraph(Nodes):
             return [node.body, node.orelse]
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             return list(node.values)
-        if isinstance(node, ast.NamedExpr):
-            return [node.value]
         if isinstance(node, ast.Call):
             function = self.function_of(node)
             if function is None or function.name in RUNNING:

@@ -82,10 +82,7 @@ def _is_state_of_network(program: Program, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or program.method(node) != "state_dict" or node.args or node.keywords:
         return False
     network = program.receiver(node)
-    if network is None:
-        return False
-    given = _given_for(program, network)
-    return all(_is_module(program, item) for item in given) and bool(given) if given is not None else _is_module(program, network)
+    return network is not None and _is_module(program, network)
 
 
 def _is_module(program: Program, node: ast.expr) -> bool:
@@ -94,13 +91,3 @@ def _is_module(program: Program, node: ast.expr) -> bool:
         return True
     owner = program.assigned_class(node)
     return owner is not None and any(base.rpartition(".")[2] == "Module" for base in program.bases(owner))
-
-
-def _given_for(program: Program, node: ast.expr) -> list[ast.expr] | None:
-    """What the calls in the file give for a parameter: nothing where one of them cannot be read; None where it is none."""
-    function = program.enclosing_function(node)
-    if not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
-        return None
-    stored = [part for part in program.within(function, ast.Name) if part.id == node.id and isinstance(part.ctx, ast.Store)]
-    given = program.given_by_callers(node.id, node)
-    return [] if stored or len(given) != len(program.callers(function)) else given

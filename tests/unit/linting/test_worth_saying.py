@@ -492,6 +492,49 @@ def test_a_lambda_that_is_an_option(indent: str, kind: str) -> None:
     assert kinds("unpicklable-dataset", PHOTOS + made + loader) == [kind]
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"), [("tf.io.decode_jpeg(p)", "nit"), ("tf.py_function(cv2.imread, [p], tf.uint8)", "choke")]
+)
+def test_tensorflow_runs_side_by_side_what_is_not_python(body: str, kind: str) -> None:
+    read = f"import cv2\nimport tensorflow as tf\ndef read(p):\n    tf.io.decode_jpeg(p)\n    return {body}\n"
+    assert kinds("no-workers", read + "train = tf.data.Dataset.list_files('a/*').map(read)\nmodel.fit(train, epochs=50)\n") == [
+        kind
+    ]
+
+
+@pytest.mark.parametrize(("cut", "kind"), [("", ["choke"]), ("        loss.detach_()\n", [])])
+def test_a_loss_that_was_cut_off_keeps_no_graph(cut: str, kind: list[str]) -> None:
+    step = f"import torch\ntotal = 0\n{LOOP}{cut}        total = total + loss\n"
+    assert kinds("graph-kept", step) == kind
+
+
+def test_one_batch_that_is_looked_at_is_no_pass() -> None:
+    assert kinds("decoded-for-labels", PHOTOS + "for images, labels in loader:\n    print(labels)\n    break\n") == []
+
+
+@pytest.mark.parametrize(("given", "told"), [("precision=32", True), ("precision=args.precision", False)])
+def test_precision_that_is_an_option_is_asked_for(given: str, told: bool) -> None:
+    head = "import lightning as pl, torch, torchvision\nmodel = Net(torchvision.models.resnet50())\n"
+    fit = f"trainer = pl.Trainer(max_epochs=50, accelerator='gpu' if torch.cuda.is_available() else 'cpu', {given})\n"
+    assert bool(kinds("no-mixed-precision", head + fit + "trainer.fit(model)\n")) is told
+
+
+@pytest.mark.parametrize(("given", "kind"), [("num_workers=2", "risk"), ("**({'num_workers': 2} if cuda else {})", "nit")])
+def test_workers_of_one_case_only(given: str, kind: str) -> None:
+    code = PHOTOS.replace("('a'))", f"('a'), {given})")
+    assert kinds("no-main-guard", code + "for x in loader:\n    print(x)\n") == [kind]
+
+
+@pytest.mark.parametrize(("given", "told"), [("", True), (", random_shift=True", False)])
+def test_a_data_set_that_is_told_to_augment(given: str, told: bool) -> None:
+    code = "import torch, torchvision\nclass Photos(torch.utils.data.Dataset):\n"
+    code += "    def __getitem__(self, i):\n        return load(i)\n"
+    code += "net = torchvision.models.resnet18()\nfor p in net.parameters():\n    p.requires_grad = False\n"
+    code += "net.fc = torch.nn.Linear(512, 2)\nopt = torch.optim.SGD(net.fc.parameters(), 0.1)\n"
+    code += f"loader = torch.utils.data.DataLoader(Photos('a'{given}))\n"
+    assert kinds("frozen-recomputed", code + LOOP) == ["choke"] * told
+
+
 # Advice that fits the code beside it
 
 

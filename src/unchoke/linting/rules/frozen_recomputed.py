@@ -49,6 +49,7 @@ _AUGMENTING = re.compile(
     re.IGNORECASE,
 )
 _UNREAD = r"(?i)augment|random|flip|rotat|zoom|jitter|crop"
+_SWITCHED = re.compile(r"aug|random|flip|rotat|jitter|shift")  # `random_shift=True`, of a data set
 _DRAWING = ("torch.bernoulli", "kornia.augmentation", "torch.distributions", "torch.normal", "torch.rand", "tf.random.")
 _KNOWN_DATA = (
     "torch", "tf.", "timm.", "datasets.", "tensorflow_datasets.", "medmnist.", "numpy.", "tfds.", "monai.", "sklearn.",
@@ -95,6 +96,8 @@ def _may_augment(program: Program) -> bool:
         name = program.name(call)
         draws = is_random_number(program, call) or (name.startswith(_DRAWING) and program.method(call) != "randperm")
         if _AUGMENTING.search(program.method(call)) or "peft" in name or (draws and program.facts.in_training(call) is not None):
+            return True
+        if any(_SWITCHED.search(word.arg or "") and program.value(word.value) is True for word in call.keywords):
             return True
     return any(_AUGMENTING.search(name) for name in program.functions)
 

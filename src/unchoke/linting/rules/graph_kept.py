@@ -72,7 +72,7 @@ def check(program: Program) -> Iterator[Hit]:
         boundary = _boundary(program, item)
         if boundary is None or not _outlives(program, item, boundary):
             continue
-        if carries_graph(program, item.value) and not _reaches_backward(program, item):
+        if carries_graph(program, item.value) and not _reaches_backward(program, item) and not _is_cut(program, item):
             yield _hit(program, item)
 
 
@@ -90,6 +90,12 @@ def _hit(program: Program, item: Accumulation) -> Hit:
         suggestion=() if proven else edits,
         kind=None if _is_sure(program, item.value) else "nit",
     )
+
+
+def _is_cut(program: Program, item: Accumulation) -> bool:
+    """`loss.detach_()` before it."""
+    cut = (program.written(program.receiver(call)) for call in program.calls_to("detach_") if program.is_before(call, item.node))
+    return isinstance(item.value, ast.Name) and item.value.id in cut
 
 
 def _is_sure(program: Program, value: ast.expr) -> bool:

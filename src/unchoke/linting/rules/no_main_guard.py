@@ -72,11 +72,16 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
         at,
         f"`{what}` starts processes at module level{through}: each of them imports this script and would run it again",
         {"call": what},
-        'put what runs (no imports, constants, functions) into `def main():` and call that under `if __name__ == "__main__":`'
+        'put what runs (not imports, constants, functions and classes) under `if __name__ == "__main__":`'
         if at is call
-        else f'call `{program.text(at.func)}()` under `if __name__ == "__main__":`',
-        kind="nit" if is_gallery(program) else None,  # its cells stand at module level
+        else f'put `{program.text(at.func)}()` and what runs below it under `if __name__ == "__main__":`',
+        kind="nit" if is_gallery(program) or _is_by_case(program, call) else None,  # its cells stand at module level
     )
+
+
+def _is_by_case(program: Program, call: ast.Call) -> bool:
+    """Workers in one branch only, with a card as a rule."""
+    return any(loader.call is call and loader.has_workers is not True for loader in torch_loaders(program))
 
 
 def _is_pool(program: Program, call: ast.Call) -> bool:

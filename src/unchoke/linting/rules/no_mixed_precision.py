@@ -42,7 +42,7 @@ RULE = Rule(
 )
 _HALF = re.compile(
     r"autocast|GradScaler|\bamp\b|mixed_precision|mixed_float16|mixed_bfloat16|set_global_policy|fp16|bf16|bfloat16|float16|\.half\(|"
-    r"set_float32_matmul_precision|allow_tf32|apex|precision\s*=\s*[\"'1]|deepspeed|to_fp16|16-mixed"
+    r"set_float32_matmul_precision|allow_tf32|apex|precision\s*=\s*[^\s3]|deepspeed|to_fp16|16-mixed"
 )
 _CARDS = frozenset({"GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0"})
 _MANY_EPOCHS = 10

@@ -1,8 +1,9 @@
 """Pictures decoded one after another in the process that trains.
 
 Without `num_workers` a DataLoader decodes each picture between two training steps: one core reads and decodes while the
-accelerator and all other cores wait. A tf.data `.map` without `num_parallel_calls` does the same, and so
-does a Keras `Sequence` or an `ImageDataGenerator` flow: `fit` reads it with one thread unless it is given more.
+accelerator and all other cores wait. So does a Keras `Sequence` or an `ImageDataGenerator` flow, which `fit` reads with one
+thread unless it is given more, and a tf.data `.map` without `num_parallel_calls` whose function runs Python. Others TensorFlow
+runs side by side by itself (from 2.10 on at the latest): there it is a nit.
 
 **Write instead.**
 
@@ -47,6 +48,9 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke profile",
 )
+
+
+_STATEFUL = frozenset({"py_function", "numpy_function", "py_func"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -180,4 +184,5 @@ def _tf_data(program: Program) -> Iterator[Hit]:
                 f"write `.map({name}, num_parallel_calls=tf.data.AUTOTUNE)`"
                 if not name.endswith("…")
                 else "give this `.map` a `num_parallel_calls=tf.data.AUTOTUNE`",
+                kind=None if any(program.method(item) in _STATEFUL for item in program.calls_in([function])) else "nit",
             )
