@@ -367,6 +367,7 @@ class CallGraph(Nodes):
         """The class of this file that an expression or variable is an instance of."""
         return self._class_of(node, 0)
 
+    @remembered  # functions that return one another's answers are asked once at each depth
     def _class_of(self, node: ast.AST | None, depth: int) -> ast.ClassDef | None:
         if depth > _DEEPEST or node is None:
             return None
@@ -386,10 +387,7 @@ class CallGraph(Nodes):
 
     def _class_made(self, call: ast.Call, depth: int) -> ast.ClassDef | None:
         func = call.func
-        owner = self.classes.get(written(func))
-        if owner is None:
-            owner = self.classes.get(self._borrowed_name(func))
-        if owner is not None:
+        if (owner := self.classes.get(written(func)) or self.classes.get(self._borrowed_name(func))) is not None:
             return owner
         inner = self.handed_on(call) or (call.args[0] if call.args and self.method(call) in _BARS else None)
         if inner is not None:

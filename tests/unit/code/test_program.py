@@ -226,3 +226,10 @@ def test_within_gives_what_is_below_a_node_in_order() -> None:
     program = script("f(g(1), h(2))\nk(3)")
     outer = program.calls_to("f")[0]
     assert [program.method(call) for call in program.within(outer, ast.Call)] == ["f", "g", "h"]
+
+
+def test_functions_that_return_one_another_s_answers_are_read_once() -> None:
+    """By way of every order of them it would be days."""
+    calls = "\n    ".join(f"if a: return f{n}(a)" for n in range(12))
+    program = script("".join(f"def f{n}(a):\n    {calls}\n" for n in range(12)) + "use(f0(1))")
+    assert program.assigned_class(program.calls_to("use")[0].args[0]) is None
