@@ -32,7 +32,7 @@ TRAIN = """
 import torch
 from torch.utils.data import DataLoader
 {imports}
-model = torch.nn.Linear(1, 1).cuda()
+model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 loader = DataLoader({dataset}, batch_size=8)
 for epoch in range(3):

@@ -16,7 +16,7 @@ Two to four workers for each accelerator are a good start; `persistent_workers=T
 the data set's class has to be in a file for this (see dataset-in-notebook).
 
 **When this is fine.** Data already in memory, a data set that keeps what it decoded, evaluation of a few pictures, a machine
-with one core. Where the network plainly runs on the CPU it is a nit. What workers gain depends on the cores: on two of them the
+with one core. What workers gain depends on the cores: on two of them the
 planted script went from 5.5 s to 4.8 s. `unchoke profile` tells whether training waits for data at all; `unchoke extract`
 decodes each picture once instead of in each epoch.
 """
@@ -27,7 +27,6 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from unchoke.code.facts.devices import runs_on_cpu
 from unchoke.code.facts.epochs import Feed, few, item_functions, keras_feeds
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import FLOWS, BatchSource, decode_calls
@@ -84,7 +83,6 @@ def _torch(program: Program) -> Iterator[Hit]:
             {"data set": name, "num_workers": 0},
             f"{change}{moved}{guard}",
             suggestion=(edit,) if edit is not None else (),
-            kind="nit" if runs_on_cpu(program) else None,  # cores that decode are taken from the step
         )
 
 
