@@ -16,9 +16,9 @@ Two to four workers for each accelerator are a good start; `persistent_workers=T
 the data set's class has to be in a file for this (see dataset-in-notebook).
 
 **When this is fine.** Data already in memory, a data set that keeps what it decoded, evaluation of a few pictures, a machine
-with one core. What workers gain depends on the cores: on two of them the
-planted script went from 5.5 s to 4.8 s. `unchoke profile` tells whether training waits for data at all; `unchoke extract`
-decodes each picture once instead of in each epoch.
+with one core. What workers gain depends on the cores: on two of them the planted script went from 5.5 s to 4.8 s.
+`unchoke profile` tells whether training waits for data at all; `unchoke extract` decodes each picture once instead of in each
+epoch.
 """
 
 from __future__ import annotations
