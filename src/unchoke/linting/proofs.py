@@ -82,7 +82,8 @@ def _is_state_of_network(program: Program, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or program.method(node) != "state_dict" or node.args or node.keywords:
         return False
     network = program.receiver(node)
-    return network is not None and _is_module(program, network)
+    handed = isinstance(network, ast.Name) and any(bound.how == "handed" for bound in program.reaching(network))
+    return network is not None and not handed and _is_module(program, network)  # a parameter may be anything
 
 
 def _is_module(program: Program, node: ast.expr) -> bool:

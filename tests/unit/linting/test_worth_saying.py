@@ -503,6 +503,17 @@ def test_a_loss_that_was_cut_off_keeps_no_graph(cut: str, kind: list[str]) -> No
     assert kinds("graph-kept", step) == kind
 
 
+def test_the_second_of_a_maximum_are_indices() -> None:
+    assert kinds("graph-kept", f"import torch\nbest = []\n{LOOP}        best.append(net(x).max(1)[1])\n") == []
+
+
+def test_a_function_that_trains_too_is_not_switched_as_a_whole() -> None:
+    head = "import torch\nnet = torch.nn.Linear(1, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)\ndef epoch(loader, val):\n"
+    train = "    for x in loader:\n" + STEP + "    net.eval()\n    for x in val:\n        print(net(x).argmax())\n"
+    (found,) = OneRule("no-inference-mode").found(head + train + "for n in range(9):\n    epoch(a, b)\n")
+    assert found.place.line == 11 and "@torch" not in str(found.hit.suggestion)
+
+
 def test_one_batch_that_is_looked_at_is_no_pass() -> None:
     assert kinds("decoded-for-labels", PHOTOS + "for images, labels in loader:\n    print(labels)\n    break\n") == []
 
@@ -567,6 +578,15 @@ def test_each_fit_is_given_a_folder_of_its_own() -> None:
     assert "a folder for each" not in advice("no-checkpoint", head + "model.fit(x, epochs=100)\n")
     assert "a folder for each `fit`" in advice("no-checkpoint", head + "model.fit(x, epochs=100)\nmodel.fit(x, epochs=100)\n")
     assert "BackupAndRestore" not in advice("no-checkpoint", head + "model.fit_generator(x, epochs=100)\n")
+
+
+def test_a_function_has_no_self_to_keep_handles_in() -> None:
+    head = (
+        "import rasterio\nfrom torch.utils.data import Dataset\ndef cut(path, window):\n    with rasterio.open(path) as scene:\n"
+    )
+    head += "        return scene.read(window=window)\nclass Tiles(Dataset):\n    def __getitem__(self, i):\n"
+    told = advice("reopened-file", head + "        return cut(*self.index[i])\n")
+    assert "lru_cache" in told and "self." not in told
 
 
 def test_a_download_that_is_no_network_is_not_told_of_weights() -> None:

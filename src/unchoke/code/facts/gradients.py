@@ -59,6 +59,9 @@ class _Graph(Question[GraphAnswer]):
         return False
 
     def _answer(self, node: ast.AST) -> GraphAnswer:
+        base = node.value if isinstance(node, ast.Subscript) and self.program.value(node.slice) in (1, -1) else None
+        if isinstance(base, ast.Call) and self.program.method(base) in _PAIRS:
+            return False  # `out.max(1)[1]` are indices
         return False if isinstance(node, ast.BoolOp) else super()._answer(node)
 
     def bound(self, bound: Binding, _node: ast.expr, /) -> GraphAnswer:

@@ -110,10 +110,7 @@ def reads_pictures(program: Program) -> bool:
 
 @remembered
 def trains_on_photos(program: Program) -> bool:
-    """A notebook whose training decodes pictures from files, for five epochs and more or as many as it does not say.
-
-    Not one that says how few steps it takes.
-    """
+    """A notebook whose training decodes pictures from files, for five epochs and more or as many as it does not say."""
     known = [known_steps(program, fit) for fit in program.facts.fits]
     if known and not program.facts.training_loops and all(steps is not None and steps < _FEW_STEPS for steps in known):
         return False
@@ -122,7 +119,6 @@ def trains_on_photos(program: Program) -> bool:
     return program.is_notebook and long and reads_pictures(program) and not trains_on_small_set(program)
 
 
-@remembered
 def is_benchmark(program: Program) -> bool:
     """A file that is there to measure how long something takes."""
     return re.search(r"(?:^|_)bench(?:mark)?s?(?:_|$)", Path(program.source.path).stem) is not None

@@ -79,10 +79,9 @@ def _ignores_picture(program: Program, loop: Round) -> bool:
     target = loop.target
     if isinstance(target, ast.Tuple) and isinstance(target.elts[-1], ast.Tuple):  # behind the number that `enumerate` gives
         target = target.elts[-1]
-    if any(program.facts.is_forward(call) for call in program.calls_in(body)) or any(
-        isinstance(part, ast.Break) for part in body
-    ):
-        return False  # one of the others is the picture, or one batch is looked at
+    looked_at = any(isinstance(part, ast.Break) for part in body)  # one batch
+    if looked_at or any(program.facts.is_forward(call) for call in program.calls_in(body)):
+        return False  # one of the others is the picture
     if isinstance(target, ast.Tuple) and target.elts:
         names = {part.id for part in used}
         return not names & names_in(target.elts[0]) and bool(names & names_in(target))

@@ -181,6 +181,9 @@ def _is_emptied(program: Program, container: ast.expr | None, loop: LoopNode) ->
             made = any(program.written(part) == name for target in targets_of(statement) for part in flat(target))
             if made and not _is_joined(program, statement.value):
                 return True
+        cleared = (program.receiver(call) for call in program.within(outer, ast.Call) if program.method(call) == "clear")
+        if name in map(program.written, cleared):
+            return True
     return False
 
 

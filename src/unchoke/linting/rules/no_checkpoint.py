@@ -55,8 +55,7 @@ RULE = Rule(
 )
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
 _LIGHTNING_EPOCHS = 1000
-_MANY_EPOCHS = 100
-_MANY_IN_NOTEBOOK = 30  # whose kernel dies with a browser, a lid or a session
+_MANY_EPOCHS = {False: 100, True: 30}  # in a notebook, whose kernel dies with a browser, a lid or a session
 _LEAST_STEPS = 5000
 _MANY_STEPS = 15_000
 _CONVOLUTIONS = ("Conv2d", "Conv2D", "Convolution2D", "Conv3d", "Conv3D")
@@ -118,15 +117,14 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
 
 def _kind(program: Program, count: float, *, stops_early: bool) -> Kind:
     """Worth saying where the file shows that it takes hours and all may be lost: very many epochs over pictures, never saved."""
-    many = _MANY_IN_NOTEBOOK if program.is_notebook else _MANY_EPOCHS
+    many = _MANY_EPOCHS[program.is_notebook]
     short = _is_saved(program) or count < many or stops_early or is_gallery(program) or is_little(program)
     return "nit" if short or not reads_pictures(program) else "choke"
 
 
 def _is_saved(program: Program) -> bool:
     """Is anything ever saved, after the training at least?"""
-    calls = (call for call in program.nodes(ast.Call) if is_weights_save(program, call))
-    functions = (program.enclosing_function(call) for call in calls)
+    functions = (program.enclosing_function(call) for call in program.nodes(ast.Call) if is_weights_save(program, call))
     return any(function is None or program.callers(function) for function in functions)
 
 

@@ -30,6 +30,7 @@ from dataclasses import replace
 
 from unchoke.code.facts.devices import torch_name
 from unchoke.code.facts.evaluation import EvaluationCode
+from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.origins import sources
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
@@ -103,6 +104,8 @@ def _in_mode(program: Program, call: ast.Call) -> EvaluationCode | None:
     found, function = program.facts.in_mode(call), program.enclosing_function(call)
     if found is None or not _is_model(program, call, found.model):
         return None
+    if function is not None and any(step_kind(program, item) for item in program.within(function, ast.Call)):
+        function = None
     return replace(found, node=function or found.node, scope=function)
 
 

@@ -57,9 +57,8 @@ def check(program: Program) -> Iterator[Hit]:
         yield _hit(program, direct, direct)
         return
     for call in started:
-        if is_borrowed(program.place(call)) and tests_round(program, call):
-            continue  # an option of whoever wrote that
-        outer = _run_from(program, call)
+        option = is_borrowed(program.place(call)) and tests_round(program, call)  # of whoever wrote that
+        outer = None if option else _run_from(program, call)
         if outer is not None and (not _is_only_returned(program, call) or _goes_at_import(program, outer)):
             yield _hit(program, outer, call)
             return

@@ -68,12 +68,12 @@ def _torch(program: Program) -> Iterator[Hit]:
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
         given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
-        bare = (
-            runs_itself(program)
-            and not program.is_notebook
-            and not any(is_main_test(node.test) for node in program.nodes(ast.If))
+        guarded = program.is_notebook or any(is_main_test(node.test) for node in program.nodes(ast.If))
+        guard = (
+            ', and put what runs at module level under `if __name__ == "__main__":`'
+            if runs_itself(program) and not guarded
+            else ""
         )
-        guard = ', and put what runs at module level under `if __name__ == "__main__":`' if bare else ""
         change = "add `num_workers=4, persistent_workers=True`" if loader.workers is None else "make `num_workers` 4 instead of 0"
         known = loader.workers is None and not moved and loader.maker in (None, loader.call)
         edit = append_arguments(program, loader.call, "num_workers=4, persistent_workers=True") if known else None

@@ -74,6 +74,8 @@ def _again(program: Program, call: ast.Call, path: str) -> tuple[str, str]:
         parts = any(is_of_sample(program, node, without=own, random=window) for node, window in _parts(program, call))
         said = "for every sample and reads one part of it; the next sample opens it again" if parts else ""
         fix = f"keep the handles by path: `if {path} not in self.opened: self.opened[{path}] = {opened}`"
+    if program.enclosing_class(call) is None:
+        fix = f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"
     return said if is_done_anew(program, call) else "", fix
 
 

@@ -111,6 +111,13 @@ for s in glob.glob('*.tif'):
 SILENT = """
 X = [cv2.imread(f) for f in files[:16]]
 ---
+X = []
+for part in parts:
+    for f in part:
+        X.append(cv2.imread(f))
+    use(X)
+    X.clear()
+---
 X = [cv2.imread(f).shape for f in files]
 Y = [cv2.imread(f).mean() for f in files]
 ---

@@ -67,6 +67,7 @@ def test_a_download_by_the_shell_counts_in_a_notebook() -> None:
         ("model.load_state_dict(torch.load(path))", None),
         ("torch.save({'epoch': 3}, 'a.pt')\nmodel.load_state_dict(torch.load('a.pt'))", None),
         ("torch.save(optimizer.state_dict(), where)\nmodel.load_state_dict(torch.load('a.pt'))", None),
+        ("def keep(it):\n    torch.save(it.state_dict(), 'a.pt')\nkeep(model)\nmodel.load_state_dict(torch.load('a.pt'))", None),
         ("model.load_state_dict(torch.load(('a.pt')))", None),
         ("model.load_state_dict(torch.load(path, weights_only=False))", None),
         ("state = torch.load(path)\nmodel.load_state_dict(state['model'])", None),
