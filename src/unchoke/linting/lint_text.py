@@ -51,7 +51,7 @@ def render_finding(item: LintFinding) -> str:
     lines.append(wrap(finding.message, indent="  "))
     claim = "" if item.hit.gain or not item.rule.claim else f" (measured: docs/claims.md, {item.rule.claim})"
     fix = f"{finding.fix} (--fix does it)" if item.hit.all_edits else finding.fix
-    where = ", ".join(item.rule.devices) if item.rule.kind == "risk" and item.rule.devices[1:] else ""
+    where = ", ".join(item.rule.devices) if item.kind == "risk" else ""
     rows = (("shows on", where), ("gain", f"{finding.expected_gain}{claim}"), ("fix", fix))
     lines += [_labelled(word, text) for word, text in rows if text]
     lines += _diff_lines(item)

@@ -79,7 +79,7 @@ class Rule:
     command: str = ""
     kind: Kind = "choke"
     fixable: bool = False
-    devices: tuple[str, ...] = ()  # empty: any
+    devices: tuple[str, ...] = ()  # where it shows; empty: anywhere
     eased_by: tuple[str, ...] = ()  # rules on the same pipeline with a simpler fix: they tell this one too
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"
     frameworks: tuple[str, ...] = ("torch", "keras")

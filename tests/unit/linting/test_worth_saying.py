@@ -9,6 +9,7 @@ from tests.linted import OneRule, notebook
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import chosen_rules, lint, lint_source
+from unchoke.linting.lint_text import render_finding
 from unchoke.linting.rules import all_rules
 
 STEP = "        loss = net(x).sum()\n        loss.backward()\n        opt.step()\n"
@@ -578,6 +579,14 @@ def test_each_fit_is_given_a_folder_of_its_own() -> None:
     assert "a folder for each" not in advice("no-checkpoint", head + "model.fit(x, epochs=100)\n")
     assert "a folder for each `fit`" in advice("no-checkpoint", head + "model.fit(x, epochs=100)\nmodel.fit(x, epochs=100)\n")
     assert "BackupAndRestore" not in advice("no-checkpoint", head + "model.fit_generator(x, epochs=100)\n")
+
+
+def test_a_risk_says_where_it_shows_and_a_nit_does_not() -> None:
+    code = PHOTOS.replace("('a'))", "('a', transform=lambda x: x), num_workers=4)")
+    (risk,) = OneRule("unpicklable-dataset").found(code)
+    (nit,) = OneRule("unpicklable-dataset").found(code.replace("num_workers=4", "num_workers=0"))
+    assert "shows on macOS, Windows, Linux from Python 3.14" in render_finding(risk)
+    assert nit.kind == "nit" and "shows on" not in render_finding(nit)
 
 
 def test_a_function_has_no_self_to_keep_handles_in() -> None:

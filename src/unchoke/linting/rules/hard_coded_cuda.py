@@ -46,7 +46,7 @@ RULE = Rule(
     holds_alone=True,
     gain="runs on machines without CUDA instead of stopping with an error",
     command="unchoke doctor",
-    devices=("cuda",),
+    devices=("cpu", "mps"),
 )
 _SUBJECT = re.compile(
     r"(?:apex|ffcv|cutlass\w*|torch2trt|sinabs\.exodus|numba\.cuda|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|"

@@ -74,7 +74,7 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
         'put what runs (not imports, constants, functions and classes) under `if __name__ == "__main__":`'
         if at is call
         else f'put `{program.text(at.func)}()` and what runs below it under `if __name__ == "__main__":`',
-        kind="nit" if is_gallery(program) or _is_by_case(program, call) else None,  # its cells stand at module level
+        kind="nit" if is_gallery(program) or _is_by_case(program, call) else None,  # a gallery's cells stand at module level
     )
 
 
