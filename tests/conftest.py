@@ -1,6 +1,6 @@
 """What several suites share: a few small photos, a tiny encoder, and one finished workspace that tests copy.
 
-Everything is generated, the same on every run, and made once per test process.
+Everything is generated, the same on every run. `once` builds it once per run, for all test processes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from unchoke.core.brief_waits import wait_briefly
@@ -126,10 +127,36 @@ def make_photos(folder: Path, *, per_class: int = 14) -> Path:
     return folder
 
 
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """`once(name, build)` is a folder that `build` filled once in this run; the first test process to ask builds it.
+
+    Such folders are shared: to be read only. A test that writes copies them.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared.mkdir(exist_ok=True)
+
+    def get(name: str, build: Callable[[Path], object]) -> Path:
+        folder, built = shared / name, shared / f"{name}.built"
+        with FileLock(shared / f"{name}.lock"):
+            if not built.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a process that failed halfway
+                folder.mkdir()
+                build(folder)
+                built.touch()
+        return folder
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def photos(once: Once) -> Path:
     """42 small photos in three class folders. Shared: to be read only."""
-    return make_photos(tmp_path_factory.mktemp("data") / "photos")
+    return once("photos", make_photos)
 
 
 @pytest.fixture
@@ -139,8 +166,12 @@ def own_photos(photos: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_weights(once: Once) -> Path:
     """Weights for the encoder `TINY`: random, with batch statistics of real inputs so that its features tell pictures apart."""
+    return once("weights", _save_tiny_weights) / "tiny.safetensors"
+
+
+def _save_tiny_weights(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
@@ -159,20 +190,17 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for _ in range(4):
                 small = torch.rand(8, 3, 5, 5)
                 module(torch.nn.functional.interpolate(small, size=(160, 160), mode="bilinear") * 4 - 2)
-    file = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, file)
-    return file
+    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, folder / "tiny.safetensors")
 
 
 @pytest.fixture(scope="session")
-def finished(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(photos: Path, tiny_weights: Path, once: Once) -> Path:
     """A workspace in which `fit` ended. Shared: to be read only; `workspace` is a copy."""
     from unchoke.commands.fit import fit
     from unchoke.core.events import ignore
 
-    root = tmp_path_factory.mktemp("finished") / "out"
-    fit(str(photos), out=root, on_event=ignore, encoder=TINY, weights=str(tiny_weights), job_size=16, workers=1)
-    return root
+    options = {"encoder": TINY, "weights": str(tiny_weights), "job_size": 16, "workers": 1}
+    return once("finished", lambda folder: fit(str(photos), out=folder, on_event=ignore, **options))
 
 
 @pytest.fixture

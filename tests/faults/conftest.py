@@ -7,20 +7,24 @@ from pathlib import Path
 
 import pytest
 import scene
+from tests.conftest import Once
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> scene.Place:
+def place(once: Once) -> scene.Place:
     """Photos of three classes, and weights for a tiny encoder."""
-    return scene.make_place(tmp_path_factory.mktemp("scene"))
+    return scene.Place(once("faults", scene.make_place))
 
 
 @pytest.fixture(scope="session")
-def finished(place: scene.Place) -> Path:
+def finished(place: scene.Place, once: Once) -> Path:
     """A workspace in which `fit` ran without interruption; only ever copied, never used."""
-    ended = scene.unchoke("fit", *place.fit_args(place.root / "finished"))
-    assert ended.code == 0, ended.stderr
-    return place.root / "finished"
+
+    def fit(folder: Path) -> None:
+        ended = scene.unchoke("fit", *place.fit_args(folder))
+        assert ended.code == 0, ended.stderr
+
+    return once("faults-finished", fit)
 
 
 @pytest.fixture

@@ -44,8 +44,14 @@ class Place:
     """Where the photos and the weights lie."""
 
     root: Path
-    photos: Path
-    weights: Path
+
+    @property
+    def photos(self) -> Path:
+        return self.root / "photos"
+
+    @property
+    def weights(self) -> Path:
+        return self.root / "tiny.safetensors"
 
     def fit_args(self, out: Path, *extra: str, photos: Path | None = None, engine: str = "torch") -> list[str]:
         """What the tests usually ask of `fit`: a tiny encoder in plain torch, small jobs, few epochs."""
@@ -56,9 +62,10 @@ class Place:
 
 def make_place(root: Path) -> Place:
     """Photos and weights below `root`; the same bytes every time."""
-    make_photos(root / "photos")
-    make_weights(root / "tiny.safetensors")
-    return Place(root, root / "photos", root / "tiny.safetensors")
+    place = Place(root)
+    make_photos(place.photos)
+    make_weights(place.weights)
+    return place
 
 
 def make_photos(folder: Path, *, classes: tuple[str, ...] = CLASSES, per_class: int = PER_CLASS, side_px: int = 64) -> None:
@@ -107,12 +114,12 @@ class Ended:
         last: dict[str, Any] = json.loads(self.stdout.splitlines()[-1])
         return last
 
-    def says_error(self, *parts: str) -> bool:
-        """Whether it ended in the three lines of an error that holds `parts`, and in no traceback."""
+    def says_error(self, code: str, *parts: str) -> bool:
+        """Whether it ended in the three lines of the error `code` that hold `parts`, and in no traceback."""
         lines = self.stderr.splitlines()
         heads = [line.split(" ")[0] for line in lines]
         whole = "\n".join(lines[heads.index("error") :]) if "error" in heads else ""
-        return "Traceback" not in self.stderr and all(part in whole for part in ("why", "try", *parts))
+        return "Traceback" not in self.stderr and all(part in whole for part in (f"[{code}]", "why", "try", *parts))
 
 
 @dataclass

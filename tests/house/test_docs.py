@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,23 @@ MANUAL = [
     file for file in sorted((ROOT / "docs").rglob("*.md")) if file.parent.name != "notebooks"
 ]  # those are made by the build
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *MANUAL]
-documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
 OURS = [document for document in DOCUMENTS if document.parent != ROOT / "docs" / "lint"]  # which is about others' code
-about_us = pytest.mark.parametrize("document", OURS, ids=lambda file: str(file.relative_to(ROOT)))
 PLACE = re.compile(r"(?P<file>[\w/]+\.py)(?::(?P<name>[A-Za-z_][\w.]*)(?:\(\))?)?")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 BENCH = re.compile(r"(benches/\w+\.py) (.*)")
+
+
+def each(documents: list[Path]) -> Callable[[Callable[[Path], Collection[str]]], Callable[[], None]]:
+    """One test over all documents. The check returns what is wrong in one of them; the test shows all of it."""
+
+    def wrap(check: Callable[[Path], Collection[str]]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = {str(document.relative_to(ROOT)): found for document in documents if (found := check(document))}
+            assert not wrong
+
+        return test
+
+    return wrap
 
 
 def inline_code(text: str) -> list[str]:
@@ -67,8 +79,8 @@ def place_of(name: str) -> Path | None:
     return next((base / name for base in (SRC, ROOT) if (base / name).is_file()), None)
 
 
-@about_us
-def test_every_source_file_and_function_a_document_names_exists(document: Path) -> None:
+@each(OURS)
+def test_every_source_file_and_function_a_document_names_exists(document: Path) -> Collection[str]:
     wrong = []
     for code in inline_code(document.read_text(encoding="utf-8")):
         match = PLACE.fullmatch(code)
@@ -77,17 +89,17 @@ def test_every_source_file_and_function_a_document_names_exists(document: Path) 
         file = place_of(match["file"])
         if file is None or (match["name"] and match["name"] not in definitions(file)):
             wrong.append(code)
-    assert not wrong
+    return wrong
 
 
-@about_us
-def test_every_function_or_class_named_alone_exists(document: Path) -> None:
+@each(OURS)
+def test_every_function_or_class_named_alone_exists(document: Path) -> Collection[str]:
     named = [code for code in inline_code(document.read_text(encoding="utf-8")) if re.fullmatch(r"[a-z_.A-Z]+\(\)", code)]
     classes = [code for code in inline_code(document.read_text(encoding="utf-8")) if re.fullmatch(r"(?:[A-Z][a-z]+)+", code)]
     known = everything_defined()
     foreign = {"Apache", "ImageFolder", "DataLoader"}
     missing = [code for code in named + classes if code.removesuffix("()") not in known | foreign]
-    assert not missing
+    return missing
 
 
 def test_the_architecture_follows_the_command_through_real_functions() -> None:
@@ -107,11 +119,11 @@ def test_the_architecture_names_every_package() -> None:
     assert packages <= {code.rstrip("/") for code in inline_code(ARCHITECTURE)}
 
 
-@documents
-def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+@each(DOCUMENTS)
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> Collection[str]:
     links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
     broken = [link for link in links if "://" not in link and not (document.parent / link).exists()]
-    assert not broken
+    return broken
 
 
 def command_lines(text: str) -> list[str]:
@@ -153,19 +165,19 @@ def all_commands(command: Any, prefix: str) -> dict[str, Any]:
 COMMANDS = all_commands(EVERYTHING, "unchoke")
 
 
-@documents
-def test_every_command_line_uses_options_its_command_has(document: Path) -> None:
+@each(DOCUMENTS)
+def test_every_command_line_uses_options_its_command_has(document: Path) -> Collection[str]:
     wrong = []
     for line in command_lines(document.read_text(encoding="utf-8")):
         ours = line.partition(" -- ")[0]  # what follows is somebody else's command
         command = resolve(name_script(shlex.split(line)[1:]))
         if command is None or set(OPTION.findall(ours)) - options_of(command):
             wrong.append(line)
-    assert not wrong
+    return wrong
 
 
-@pytest.mark.parametrize("document", [ROOT / "README.md", *MANUAL], ids=lambda file: str(file.relative_to(ROOT)))
-def test_every_command_line_of_the_manual_is_one_that_can_be_typed(document: Path) -> None:
+@each([ROOT / "README.md", *MANUAL])
+def test_every_command_line_of_the_manual_is_one_that_can_be_typed(document: Path) -> Collection[str]:
     """By the very parser: arguments are there, options have values of their kind."""
     text = document.read_text(encoding="utf-8")
     wrong = []
@@ -180,21 +192,21 @@ def test_every_command_line_of_the_manual_is_one_that_can_be_typed(document: Pat
             command.make_context("unchoke", words)
         except PARSER_ERROR as error:
             wrong.append(f"{line}: {error}")
-    assert not wrong
+    return wrong
 
 
-@documents
-def test_every_option_a_document_names_belongs_to_some_command(document: Path) -> None:
+@each(DOCUMENTS)
+def test_every_option_a_document_names_belongs_to_some_command(document: Path) -> Collection[str]:
     known = set().union(*(options_of(command) for command in COMMANDS.values())) | options_of(EVERYTHING)
     codes = [code for code in inline_code(document.read_text(encoding="utf-8")) if not BENCH.match(code)]
-    assert not {option for code in codes for option in OPTION.findall(code)} - known
+    return {option for code in codes for option in OPTION.findall(code)} - known
 
 
-@documents
-def test_every_option_given_to_a_bench_stands_in_its_script(document: Path) -> None:
+@each(DOCUMENTS)
+def test_every_option_given_to_a_bench_stands_in_its_script(document: Path) -> Collection[str]:
     matches = [match for code in inline_code(document.read_text(encoding="utf-8")) if (match := BENCH.match(code))]
     asked = [(ROOT / match[1], option) for match in matches for option in OPTION.findall(match[2])]
-    assert not [option for script, option in asked if f'"{option}"' not in script.read_text(encoding="utf-8")]
+    return [option for script, option in asked if f'"{option}"' not in script.read_text(encoding="utf-8")]
 
 
 def test_the_readme_is_read_aloud_in_three_minutes() -> None:

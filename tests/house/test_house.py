@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,7 @@ ERRORS = {"UnchokeError", "UsageError", "DataError", "MachineError", "Interrupte
 DEVICES = {"cuda", "mps", "cpu"}
 
 
-HOUSE = House()
-FILES, NODES = HOUSE.files, HOUSE.nodes
+house = cache(House)  # parsed by the first test that asks, not when tests are collected
 
 
 def modules(check: Callable[[str], None]) -> Callable[[], None]:
@@ -42,7 +42,7 @@ def modules(check: Callable[[str], None]) -> Callable[[], None]:
 
     def test() -> None:
         broken = []
-        for module in FILES:
+        for module in house().files:
             try:
                 check(module)
             except AssertionError as error:
@@ -54,23 +54,23 @@ def modules(check: Callable[[str], None]) -> Callable[[], None]:
 
 
 def relative(module: str) -> str:
-    return FILES[module].relative_to(SRC).as_posix()
+    return house().files[module].relative_to(SRC).as_posix()
 
 
 def imports(module: str) -> Iterator[tuple[str, int]]:
     """Every module a module imports, at any depth, with the line."""
-    for node in NODES[module]:
+    for node in house().nodes[module]:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield (inner if inner in FILES else node.module), node.lineno
+                yield (inner if inner in house().files else node.module), node.lineno
 
 
 def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
     """Every call with its dotted name as written; what is not a plain name before the last dot reads `?`."""
-    for node in NODES[module]:
+    for node in house().nodes[module]:
         if isinstance(node, ast.Call):
             yield dotted(node.func), node
 
@@ -99,15 +99,15 @@ def test_imports_point_one_way(module: str) -> None:
 
 
 def test_names_are_imported_from_where_they_are_defined() -> None:
-    assert not HOUSE.doors()
+    assert not house().doors()
 
 
 def test_no_two_files_have_one_name() -> None:
-    assert not HOUSE.files_twice()
+    assert not house().files_twice()
 
 
 def test_no_two_classes_have_one_name() -> None:
-    assert not HOUSE.classes_twice()
+    assert not house().classes_twice()
 
 
 def test_every_room_is_there_and_every_folder_is_a_room() -> None:
@@ -119,7 +119,7 @@ def test_every_room_is_there_and_every_folder_is_a_room() -> None:
 def test_rooms_take_nothing_but_the_version_from_the_front_door(module: str) -> None:
     if module.startswith("unchoke.cli") or module == "unchoke":
         return
-    nodes = NODES[module]
+    nodes = house().nodes[module]
     taken = {
         alias.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "unchoke" for alias in node.names
     }
@@ -129,11 +129,11 @@ def test_rooms_take_nothing_but_the_version_from_the_front_door(module: str) -> 
 
 @modules
 def test_imports_are_written_in_full(module: str) -> None:
-    assert not [node.lineno for node in NODES[module] if isinstance(node, ast.ImportFrom) and node.level]
+    assert not [node.lineno for node in house().nodes[module] if isinstance(node, ast.ImportFrom) and node.level]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {module: {name for name, _ in imports(module) if name in FILES and name != module} for module in FILES}
+    graph = {module: {name for name, _ in imports(module) if name in house().files and name != module} for module in house().files}
     graph["unchoke"] = set()  # its functions import what they call when they are called
     while leaves := {module for module, needed in graph.items() if not needed & graph.keys()}:
         graph = {module: needed for module, needed in graph.items() if module not in leaves}
@@ -193,7 +193,7 @@ def test_only_the_console_prints(module: str) -> None:
 
 @modules
 def test_only_the_policy_and_the_backend_ask_which_device_it_is(module: str) -> None:
-    found = [f"{relative(module)}:{line}" for line in device_questions(NODES[module])]
+    found = [f"{relative(module)}:{line}" for line in device_questions(house().nodes[module])]
     assert not found or relative(module) in {"machine/policy.py", "machine/backend.py"}, found
 
 
@@ -214,7 +214,7 @@ def device_questions(nodes: Iterable[ast.AST]) -> Iterator[int]:
 
 @modules
 def test_every_module_says_what_it_is_for(module: str) -> None:
-    assert (ast.get_docstring(HOUSE.trees[module]) or "").strip(), relative(module)
+    assert (ast.get_docstring(house().trees[module]) or "").strip(), relative(module)
 
 
 @modules
@@ -238,7 +238,7 @@ def test_every_error_says_why_and_what_to_try(module: str) -> None:
 def test_no_exception_is_swallowed_without_a_word(module: str) -> None:
     silent = [
         f"{relative(module)}:{node.lineno}"
-        for node in NODES[module]
+        for node in house().nodes[module]
         if isinstance(node, ast.ExceptHandler) and is_broad(node.type) and all(isinstance(line, ast.Pass) for line in node.body)
     ]
     assert not silent

@@ -117,7 +117,9 @@ def _starting(command: Sequence[str]) -> Iterator[None]:
     except (FileNotFoundError, PermissionError) as error:
         script = f"python {command[0]}" if command[0].endswith(".py") else "python train.py"
         why = "there is no such program" if isinstance(error, FileNotFoundError) else "it is no program that may be run"
-        raise UsageError(f"cannot run {command[0]!r}", why=why, try_=f"unchoke profile -- {script}") from None
+        raise UsageError(
+            f"cannot run {command[0]!r}", code="command-not-runnable", why=why, try_=f"unchoke profile -- {script}"
+        ) from None
 
 
 @contextmanager

@@ -110,19 +110,31 @@ def _refuse(asked: LintOptions, json: bool) -> None:
     for_machines = asked.form in (ReportForm.sarif, ReportForm.github)
     if not asked.paths:
         why = "it reads notebooks, scripts and folders, and none was named"
-        raise UsageError("nothing to lint", why=why, try_="unchoke lint .")
+        raise UsageError("nothing to lint", code="nothing-to-lint", why=why, try_="unchoke lint .")
     if asked.fix and asked.diff:
         why = "the one writes what the other only shows"
-        raise UsageError("--fix and --diff at once", why=why, try_="--diff first, then --fix")
+        raise UsageError("--fix and --diff at once", code="options-conflict", why=why, try_="--diff first, then --fix")
     if asked.fix and STDIN in asked.paths:
-        raise UsageError("--fix of stdin", why="there is no file to write to", try_="--diff shows the fixes")
+        raise UsageError(
+            "--fix of stdin", code="fix-needs-file", why="there is no file to write to", try_="--diff shows the fixes"
+        )
     if for_machines and (asked.statistics or asked.diff):
         option = "--statistics" if asked.statistics else "--diff"
         why = f"{asked.form} holds findings and nothing else"
-        raise UsageError(f"{option} with --format {asked.form}", why=why, try_=f"{option} without --format, or with --json")
+        raise UsageError(
+            f"{option} with --format {asked.form}",
+            code="options-conflict",
+            why=why,
+            try_=f"{option} without --format, or with --json",
+        )
     if json and asked.form != ReportForm.json and to_stdout:
         why = "each of them is what goes to stdout"
-        raise UsageError(f"--json and --format {asked.form} at once", why=why, try_="give one of them, or --output FILE")
+        raise UsageError(
+            f"--json and --format {asked.form} at once",
+            code="options-conflict",
+            why=why,
+            try_="give one of them, or --output FILE",
+        )
 
 
 def _explain(code: str) -> Result:
@@ -215,7 +227,7 @@ def notebook(
     def work(console: Console) -> Result:
         if markdown and json:
             why = "each of them is what goes to stdout"
-            raise UsageError("--markdown and --json at once", why=why, try_="give one of them")
+            raise UsageError("--markdown and --json at once", code="options-conflict", why=why, try_="give one of them")
         own: dict[str, Any] = {"run": run, "timeout_s": timeout, "keep_going": keep_going, "cwd": cwd, "kernel": kernel}
         report = unchoke.notebook(file, html=html, out=out, on_event=console.on_event, **own)
         return PlainResult(report.to_dict(), report.to_markdown() if markdown else report.to_text(), report.exit_code)

@@ -133,7 +133,9 @@ def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: 
 def _detach(command: Any, typed: dict[str, Any], out: Path | None, *, dry_run: bool = False) -> Result:
     if dry_run:
         why = "a rehearsal is over in seconds and changes nothing"
-        raise UsageError("--dry-run and --detach do not go together", why=why, try_="unchoke fit DATA --dry-run")
+        raise UsageError(
+            "--dry-run and --detach do not go together", code="options-conflict", why=why, try_="unchoke fit DATA --dry-run"
+        )
     return unchoke.detach(command, out=out, **typed)
 
 

@@ -84,7 +84,12 @@ def explain_misuse(error: Any, words: Sequence[str]) -> UsageError:
     if unknown:
         return _unknown_command(error, unknown[1], command, list(words))
     about = str(getattr(getattr(error, "param", None), "help", None) or "")
-    return UsageError(_misread(error, words), why=about or "the command could not be read as typed", try_=f"{command} --help-all")
+    return UsageError(
+        _misread(error, words),
+        code="misused-command",
+        why=about or "the command could not be read as typed",
+        try_=f"{command} --help-all",
+    )
 
 
 def _misread(error: Any, words: Sequence[str]) -> str:
@@ -102,17 +107,19 @@ def _unknown_option(error: Any, option: str, command: str, words: list[str]) -> 
     meant = _OURS.get(word, f"--{word}")
     ours = _known_as(word, known, is_guessed=meant not in elsewhere)
     if ours in _OTHER_VALUES and word in _OURS:
-        return UsageError(what, why=f"{ours} is the nearest: {_OTHER_VALUES[ours]}", try_=f"{command} --help-all")
+        return UsageError(
+            what, code="unknown-option", why=f"{ours} is the nearest: {_OTHER_VALUES[ours]}", try_=f"{command} --help-all"
+        )
     if ours:
-        return UsageError(what, why=f"it is called {ours} here", try_=_retyped(words, option, ours))
+        return UsageError(what, code="unknown-option", why=f"it is called {ours} here", try_=_retyped(words, option, ours))
     if word in _POSITIONAL:
-        return UsageError(what, why="the data comes first, without an option", try_=f"{command} DATA")
+        return UsageError(what, code="unknown-option", why="the data comes first, without an option", try_=f"{command} DATA")
     if word in _NEEDLESS:
-        return UsageError(what, why=f"none is needed: {_NEEDLESS[word]}", try_=_without(words, option))
+        return UsageError(what, code="unknown-option", why=f"none is needed: {_NEEDLESS[word]}", try_=_without(words, option))
     why = (
         f"{meant} is an option of {list_some(elsewhere[meant], limit=3)}" if meant in elsewhere else "no option is spelt like it"
     )
-    return UsageError(what, why=why, try_=f"{command} --help-all, which lists its options")
+    return UsageError(what, code="unknown-option", why=why, try_=f"{command} --help-all, which lists its options")
 
 
 def _options(command: Any) -> set[str]:
@@ -146,9 +153,14 @@ def _unknown_command(error: Any, name: str, command: str, words: list[str]) -> U
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     if near:
         return UsageError(
-            f"{command} has no command {name}", why=f"the nearest is {near[0]}", try_=_retyped(words, name, near[0])
+            f"{command} has no command {name}",
+            code="unknown-command",
+            why=f"the nearest is {near[0]}",
+            try_=_retyped(words, name, near[0]),
         )
-    return UsageError(f"{command} has no command {name}", why=f"there are {', '.join(known)}", try_=f"{command} --help")
+    return UsageError(
+        f"{command} has no command {name}", code="unknown-command", why=f"there are {', '.join(known)}", try_=f"{command} --help"
+    )
 
 
 def _retyped(words: list[str], wrong: str, right: str) -> str:

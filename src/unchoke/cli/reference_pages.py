@@ -20,7 +20,7 @@ import unchoke
 from unchoke.cli.front_door import keyword_type, settings_of
 from unchoke.cli.help_page import placeholder, typed_form
 from unchoke.cli.main import app
-from unchoke.core import atomic, listing, record
+from unchoke.core import atomic, errors, listing, record
 from unchoke.core.settings import OPTIONS, Group, flag, help_of
 from unchoke.linting import rule_pages
 
@@ -56,6 +56,16 @@ Made from the typed record by `python -m unchoke.cli.reference_pages`: `experime
 `unchoke runs show --json` answers and what `unchoke.show_run` returns. Whatever does not concern a kind of run is absent or
 empty; readers should pass over names they do not know.
 """
+_ABOUT_ERRORS = """\
+# Errors
+
+Made from the source by `python -m unchoke.cli.reference_pages`. Every error has a code: it stands in brackets behind the first
+line and as `error.code` in [JSON](output.md) and Python. Codes stay the same when the words improve, so programs should match
+them; … stands for a value.
+
+| code | exit | what it says |
+|---|---|---|
+"""
 _ABOUT_DECISIONS = """\
 # Decisions
 
@@ -70,8 +80,38 @@ def build_pages() -> dict[str, str]:
         "reference/settings.md": "\n".join([_ABOUT_SETTINGS, *_settings()]),
         "reference/python.md": "\n".join([_ABOUT_PYTHON, *_functions()]),
         "reference/record.md": "\n".join([_ABOUT_RECORD, *_record()]),
+        "reference/errors.md": _ABOUT_ERRORS + "\n".join(_errors()) + "\n",
         "decisions/index.md": "\n".join([_ABOUT_DECISIONS, *_decisions()]) + "\n",
     }
+
+
+def _errors() -> Iterator[str]:
+    """A row for each code: every error the source raises under it."""
+    found: dict[str, tuple[set[int], list[str]]] = {}
+    sources = [Path(entry.path) for entry in listing.walk(Path(unchoke.__file__).parent) if entry.path.endswith(".py")]
+    nodes = [node for file in sorted(sources) for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    base_of = {node.name: ast.unparse(node.bases[0]) for node in nodes if isinstance(node, ast.ClassDef) and node.bases}
+    for node in nodes:
+        code = next((one.value for one in getattr(node, "keywords", ()) if one.arg == "code"), None)
+        kind = getattr(getattr(node, "func", None), "id", "")
+        error = getattr(errors, kind, None) or getattr(errors, base_of.get(kind, ""), None)
+        if isinstance(node, ast.Call) and isinstance(code, ast.Constant) and error is not None:
+            exits, says = found.setdefault(str(code.value), (set(), []))
+            exits.add(error.exit_code)
+            if (text := _template(node.args[0])) not in says:
+                says.append(text)
+    for code, (exits, says) in sorted(found.items()):
+        yield f"| `{code}` | {', '.join(map(str, sorted(exits)))} | {'<br>'.join(says)} |"
+
+
+def _template(what: ast.expr) -> str:
+    """A message with … where it puts in a value."""
+    if isinstance(what, ast.JoinedStr):
+        parts = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in what.values)
+        return "".join(parts).split("\n")[0].replace("|", "\\|")
+    if isinstance(what, ast.BinOp):
+        return _template(what.left)
+    return str(what.value).replace("|", "\\|") if isinstance(what, ast.Constant) else "…"
 
 
 def _commands() -> Iterator[str]:

@@ -126,6 +126,7 @@ def _reader_left() -> bool:
 def _interrupted() -> Interrupted:
     return Interrupted(
         "stopped at once, on request",
+        code="interrupted",
         why="a second Ctrl-C, or one outside a stage that can finish its work first",
         try_="run the same command again: it goes on from here",
     )

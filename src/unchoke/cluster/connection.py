@@ -124,6 +124,7 @@ def checked_address(address: str) -> str:
     if match is None or int(match["port"] or 1) > 65535:
         raise UsageError(
             f"--on {address!r} is no address of a cluster",
+            code="bad-cluster-address",
             why="it is ray://HOST:PORT, HOST:PORT, auto (this machine is part of one) or local (no cluster)",
             try_=f"--on ray://HOST:{CLIENT_PORT}",
         )
@@ -183,18 +184,21 @@ def _explain(address: str, error: Exception) -> MachineError:
     if "NOT_FOUND" in text:  # another cluster answers at its address, which has never heard of this program
         return MachineError(
             f"the cluster at {address} was started anew, or its head was",
+            code="cluster-restarted",
             why="what this program had there is gone; what is finished here is kept",
             try_="run the same command again: it goes on from here",
         )
     if "ersion mismatch" in text:
         return MachineError(
             f"the cluster at {address} runs other versions",
+            code="cluster-versions-differ",
             why=text[:400],
             try_="the same Ray and the same Python on every machine: pip install 'unchoke[ray]' in the same Python there",
         )
     if address == "auto" and isinstance(error, ConnectionError):
         return MachineError(
             "this machine is part of no cluster",
+            code="cluster-not-found",
             why="--on auto looks for one that runs here, and found none",
             try_=f"ray start --address=HEAD:{GCS_PORT}, or name the cluster: --on ray://HEAD:{CLIENT_PORT}",
         )
@@ -202,6 +206,7 @@ def _explain(address: str, error: Exception) -> MachineError:
     if not address.startswith("ray://") and isinstance(error, ConnectionError):
         return MachineError(
             f"the cluster at {address} does not take this machine in",
+            code="cluster-refuses-machine",
             why=f"something listens there, but HOST:PORT is for machines that are part of the cluster, with its token ({short})",
             try_=f"--on ray://{host}:{CLIENT_PORT} from outside the cluster; the token of the cluster in RAY_AUTH_TOKEN_PATH",
         )
@@ -211,6 +216,7 @@ def _explain(address: str, error: Exception) -> MachineError:
         )
     return MachineError(
         f"the cluster at {address} does not answer",
+        code="cluster-silent",
         why=short,
         try_="`ray status` on its head says whether it runs; then run the same command again: what is finished is kept",
     )
@@ -224,6 +230,7 @@ def _refuse_silence(where: str) -> None:
     except OSError as error:
         raise MachineError(
             f"nothing answers at {where}",
+            code="cluster-silent",
             why=f"{error.strerror or error}",
             try_="`ray start --head` on that machine, or another address with --on",
         ) from error
@@ -257,6 +264,7 @@ def _refuse_other_token(address: str, where: str) -> None:
 def _not_let_in(address: str, why: str) -> MachineError:
     return MachineError(
         f"the cluster at {address} does not let this program in",
+        code="cluster-refuses-login",
         why=why,
         try_="the same RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE here as where the cluster was started",
     )

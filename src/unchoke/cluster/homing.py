@@ -86,6 +86,7 @@ def put_in_place(folder: Path, files: Mapping[str, SentFile], *, artefact: str) 
         if digest_bytes(files[name].data) != files[name].sha256:
             raise DataError(
                 f"{name} was damaged on its way from a node",
+                code="damaged-transfer",
                 why="its checksum is not the one the node worked out",
                 try_="run the same command again; if it happens again, test the network between the machines",
             )

@@ -91,6 +91,7 @@ def _refuse_other_source(digest: str) -> None:
     if digest != (here := source_digest()):
         raise NodeRefused(
             f"{socket.gethostname()} has another unchoke",
+            code="node-other-source",
             why=f"its source has the digest {here}, the driver's {digest}: they might compute other numbers",
             try_="install the same version there: pip install 'unchoke[ray]'",
         )

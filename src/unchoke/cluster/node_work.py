@@ -91,7 +91,12 @@ class NodeWork(ABC):
         """Find out what this machine can do by itself, and build what tasks need."""
         unseen = [one for one in self._files.values() if not one.is_here()]
         if why := too_much(unseen, free_bytes=shutil.disk_usage(tempfile.gettempdir()).free):
-            raise NodeRefused(f"{socket.gethostname()} cannot read what it needs", why=f"{why}; {_REMEDY}", try_=_REMEDY)
+            raise NodeRefused(
+                f"{socket.gethostname()} cannot read what it needs",
+                code="node-cannot-read",
+                why=f"{why}; {_REMEDY}",
+                try_=_REMEDY,
+            )
         self._store = FileStore()
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         writes = self._home is not None and self._home.is_here()
@@ -223,6 +228,7 @@ def run_tasks(
 def _given_up(error: Exception) -> MachineError:
     return MachineError(
         f"a task was given up after {format_count(_ATTEMPTS, 'attempt')}",
+        code="node-task-given-up",
         why=f"{error}",
         try_="nodes with more memory, or the same command without --on; what is finished is kept",
     )
@@ -242,6 +248,7 @@ def agreement(expected: NDArray[Any], found: NDArray[Any]) -> str:
         why = f"it gives {found.shape} where {expected.shape} is right, or no numbers"
     raise NodeRefused(
         f"{socket.gethostname()} computes something else than the driver",
+        code="node-disagrees",
         why=why,
         try_="the same versions of torch and OpenVINO there as here",
     )

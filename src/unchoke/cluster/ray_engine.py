@@ -362,6 +362,7 @@ class _Crew(Generic[T]):
             return
         raise MachineError(
             f"no node of the cluster at {self._cluster.address} can do this work",
+            code="no-usable-node",
             why="; ".join(refused) or f"{format_count(len(nodes), 'node')} answer, and none has a free core",
             try_=f"unchoke cluster check {self._cluster.address}",
         )

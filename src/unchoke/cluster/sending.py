@@ -161,7 +161,12 @@ class FileStore:
             there = self._arrived.wait_for(lambda: key in self._places or key in self._failed, _ARRIVES_WITHIN_S)
             if not there or key in self._failed:
                 why = str(self._failed.get(key) or f"they did not arrive within {_ARRIVES_WITHIN_S:g} s")
-                raise DataError(f"the files of {key} are not on this node", why=why, try_="run the same command again")
+                raise DataError(
+                    f"the files of {key} are not on this node",
+                    code="files-not-on-node",
+                    why=why,
+                    try_="run the same command again",
+                )
             return self._places[key]
 
     def told(self, text: str) -> str:
@@ -178,7 +183,12 @@ class FileStore:
         root = Path(tempfile.mkdtemp(dir=self.folder))
         for name, copy in sent.copies.items():
             if digest_bytes(copy.file.data) != copy.file.sha256:
-                raise DataError(f"{name} was damaged on its way to a node", why="its checksum differs", try_="run it again")
+                raise DataError(
+                    f"{name} was damaged on its way to a node",
+                    code="damaged-transfer",
+                    why="its checksum differs",
+                    try_="run it again",
+                )
             beside, file = os.path.split(copy.path)
             folder = folders.setdefault(beside, root / str(len(folders)))
             folder.mkdir(exist_ok=True)

@@ -141,7 +141,10 @@ def read_source(path: str | Path) -> SourceFile:
         data = Path(path).read_bytes()
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}", why=error.strerror or str(error), try_="give the path of a .py or .ipynb file"
+            f"cannot read {path}",
+            code="unreadable-file",
+            why=error.strerror or str(error),
+            try_="give the path of a .py or .ipynb file",
         ) from error
     return parse_source(str(path), data)
 

@@ -121,6 +121,7 @@ def _refuse_unusual(found: FoundRun, spec: EncoderSpec) -> None:
 def _not_yet(found: FoundRun, why: str) -> UsageError:
     return UsageError(
         f"{found.record.run} cannot be one network from pixels to answers yet",
+        code="export-unsupported",
         why=why,
         try_=f"unchoke runs export {found.record.run} FOLDER, with which unchoke predicts on any machine",
     )

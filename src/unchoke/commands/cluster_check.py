@@ -116,7 +116,9 @@ def cluster_check(
         with open_session(typed, out=scratch / "work", on_event=on_event, remembering=False) as session:
             cluster = session.cluster
             if cluster is None:
-                raise MachineError("local is no cluster", why="there are no nodes to ask", try_="unchoke doctor")
+                raise MachineError(
+                    "local is no cluster", code="cluster-needed", why="there are no nodes to ask", try_="unchoke doctor"
+                )
             with session.stage("nodes"):
                 reports = ask_nodes(cluster)
             trials = list(_try_nodes(session, cluster, [report for report in reports if not report.problem]))

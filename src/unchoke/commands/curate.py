@@ -57,7 +57,9 @@ def curate(
 ) -> Curation:
     """Look at DATA; with `unlabelled`, also choose `num` photos of that folder to label next."""
     if not 1 <= num <= _MOST_NEXT:
-        raise UsageError(f"--num {num} is no number of photos", why=f"it goes from 1 to {_MOST_NEXT:,}", try_="--num 50")
+        raise UsageError(
+            f"--num {num} is no number of photos", code="out-of-range", why=f"it goes from 1 to {_MOST_NEXT:,}", try_="--num 50"
+        )
     began_s = time.monotonic()
     named, settings = _as_run(data, out)
     typed = {"data": named, **options, **{name: value for name, value in settings.items() if not options.get(name)}}
@@ -122,7 +124,10 @@ def _holds_scenes(workspace: Workspace) -> bool:
 def _refuse_unlabelled(unlabelled: str | Path | None) -> None:
     if unlabelled is not None:
         raise UsageError(
-            "--unlabelled is for photos", why="this workspace was made by `unchoke segment train`", try_="leave --unlabelled out"
+            "--unlabelled is for photos",
+            code="option-not-for-masks",
+            why="this workspace was made by `unchoke segment train`",
+            try_="leave --unlabelled out",
         )
 
 
@@ -151,6 +156,7 @@ def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _N
     if labelled.task.kind != "classification":
         raise UsageError(
             "--unlabelled is for classes",
+            code="option-not-for-values",
             why="the samples have values, of which no doubt is known",
             try_="leave --unlabelled out",
         )
@@ -161,6 +167,7 @@ def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _N
     if not new:
         raise DataError(
             f"all {format_count(len(paths), 'photo')} of {folder} are labelled or dropped already",
+            code="nothing-unlabelled",
             why="there is nothing to choose from",
             try_="name a folder with photos that have no labels yet",
         )
@@ -369,6 +376,7 @@ def _next_labels(material: CurationMaterial, diagnosis: Diagnosis, others: _Unla
     if diagnosis.held is None:
         raise DataError(
             f"{format_count(len(material.ids), 'labelled photo')} are too few to say which to label next",
+            code="too-few-photos",
             why="a model of at least two classes must be there to be unsure",
             try_="label ten photos or more of two classes first",
         )

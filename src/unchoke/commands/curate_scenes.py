@@ -30,6 +30,7 @@ def curate_scenes(session: Session) -> tuple[list[DataFinding], int]:
     if keep_scores(session, material) is None:
         raise DataError(
             "the masks hold one class alone",
+            code="single-class",
             why="there is nothing that a model of other scenes could contradict",
             try_="name masks with --label, --mask or --polygons in `unchoke segment train`",
         )

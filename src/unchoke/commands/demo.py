@@ -35,7 +35,9 @@ def demo(what: str = "photos", *, out: Path | str | None = None, on_event: OnEve
         from unchoke.commands.demo_scenes import demo_scenes
 
         return demo_scenes(Path(out) if out is not None else DEFAULT_SCENES_FOLDER, on_event=listener)
-    raise UsageError(f"there is no demo of {what!r}", why="there are two: photos and scenes", try_="unchoke demo scenes")
+    raise UsageError(
+        f"there is no demo of {what!r}", code="unknown-demo", why="there are two: photos and scenes", try_="unchoke demo scenes"
+    )
 
 
 def _demo_photos(folder: Path, listener: OnEvent) -> FitResult:

@@ -136,7 +136,10 @@ def detach(command: str, data: str | Path | None = None, *, out: Path | str | No
     """Start `fit` or `train` in the background, in a session of its own. What is wrong from the start is raised here."""
     if command not in COMMANDS:
         raise UsageError(
-            f"{command!r} cannot be detached", why=f"only {' and '.join(COMMANDS)} take long", try_="detach('fit', DATA)"
+            f"{command!r} cannot be detached",
+            code="cannot-detach",
+            why=f"only {' and '.join(COMMANDS)} take long",
+            try_="detach('fit', DATA)",
         )
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     typed = {"data": data, **options}
@@ -226,6 +229,7 @@ def find_detached(workspace: Workspace) -> BackgroundRun:
     if not started:
         raise UsageError(
             f"nothing was detached in {workspace.root}",
+            code="nothing-detached",
             why=f"there is no log in {workspace.logs}",
             try_="unchoke fit DATA --detach, or name the folder with --out",
         )
@@ -261,6 +265,7 @@ def watch_run(
     except KeyboardInterrupt:
         raise Interrupted(
             "no longer watching, on request",
+            code="interrupted",
             why=f"the run itself goes on as process {detached.pid}",
             try_=f"unchoke runs watch{out_option(detached.workspace)}",
         ) from None
@@ -295,11 +300,11 @@ def _raise_error(line: dict[str, Any], detached: BackgroundRun) -> None:
     """The error that a last line tells of, if it does."""
     if "error" not in line:
         return
-    told, code = line["error"], int(line["error"].get("exit_code", 1))
-    kind = _ERRORS.get(code, UnchokeError)
-    why = str(told["why"]) if code in _ERRORS else f"{told['why']}; the traceback is in {detached.stderr}"
-    error = kind(str(told["what"]), why=why, try_=str(told["try"]))
-    error.exit_code = code
+    told, exit_code = line["error"], int(line["error"].get("exit_code", 1))
+    kind = _ERRORS.get(exit_code, UnchokeError)
+    why = str(told["why"]) if exit_code in _ERRORS else f"{told['why']}; the traceback is in {detached.stderr}"
+    error = kind(str(told["what"]), code=str(told["code"]), why=why, try_=str(told["try"]))
+    error.exit_code = exit_code
     raise error
 
 
@@ -307,6 +312,7 @@ def _gone(detached: BackgroundRun) -> Interrupted:
     last = _last_words(detached.stderr)
     return Interrupted(
         f"process {detached.pid} is gone without a result",
+        code="detached-run-gone",
         why="it was ended from outside, by a kill, a lack of memory or a restart" + (f"; its last words: {last}" if last else ""),
         try_=f"{detached.command} --detach, which goes on from where it was",
     )

@@ -180,6 +180,7 @@ def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.u
     if not file.exists():
         raise UsageError(
             f"{found.folder} cannot be evaluated by itself: its pictures are not in it",
+            code="pictures-not-exported",
             why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
             try_=f"unchoke evaluate {found.record.run} in its workspace, or unchoke predict {found.folder} IMAGES here",
         )
@@ -196,6 +197,7 @@ def _load_judged(found: FoundRun) -> pd.DataFrame:
     if not len(table):
         raise UsageError(
             f"{found.record.run} has nothing to be judged by",
+            code="nothing-to-evaluate",
             why="all of its samples were trained on: there was neither a val nor a test split",
             try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
         )
@@ -252,6 +254,7 @@ def refuse_other_contents(found: FoundRun, contents: Mapping[str, str]) -> None:
         record = found.record
         raise DataError(
             f"{record.run} cannot be judged: the {' and '.join(changed)} photos at hand are not those it was judged on",
+            code="photos-changed",
             why="files under the same names hold other pictures now, which it may have been trained on",
             try_=f"put its photos back, or train on those there are now: {record.command}{out_option(found.workspace.root)}",
         )
@@ -265,6 +268,7 @@ def _refuse_missing(missing: list[str]) -> None:
 def _features_gone(missing: Sequence[str]) -> DataError:
     return DataError(
         f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
+        code="features-gone",
         why="they are kept in features/ of the workspace, or in features.npz of an exported run",
         try_="run `unchoke extract` in the workspace, or export the run again",
     )

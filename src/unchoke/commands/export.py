@@ -90,7 +90,7 @@ def _about(to: Path, found: FoundRun) -> dict[str, Any]:
 
 def _in_the_way(to: Path) -> UsageError:
     why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
-    return UsageError(f"{to} exists already", why=why, try_=try_)
+    return UsageError(f"{to} exists already", code="output-exists", why=why, try_=try_)
 
 
 def _holds(to: Path, found: FoundRun) -> bool:
@@ -239,6 +239,7 @@ def _refuse_other_weights(encoder: Encoder, name: str, sha256: str) -> None:
     if encoder.spec.weights_sha256 != sha256:
         raise UsageError(
             f"the weights of {name} here are not those the run was trained with",
+            code="other-weights",
             why=f"their hash is {encoder.spec.weights_sha256[:12]}, the run's is {sha256[:12]}",
             try_="pass the original file with --weights, or use an exported run, which carries its weights",
         )

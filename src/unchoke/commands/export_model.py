@@ -96,11 +96,15 @@ def export_model(
     check_format(format, precision)
     if to.exists():
         why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
-        raise UsageError(f"{to} exists already", why=why, try_=try_)
+        raise UsageError(f"{to} exists already", code="output-exists", why=why, try_=try_)
     if files := [place for place in to.parents if place.is_file()]:
-        raise UsageError(f"{to} cannot be made", why=f"{files[0]} is a file", try_="choose a folder with --to")
+        raise UsageError(
+            f"{to} cannot be made", code="output-not-writable", why=f"{files[0]} is a file", try_="choose a folder with --to"
+        )
     if to.parent.is_dir() and atomic.is_being_built(to):
-        raise UsageError(f"another command is making {to}", why="it is not done yet", try_=f"wait for it, or --to {to}-2")
+        raise UsageError(
+            f"another command is making {to}", code="output-in-use", why="it is not done yet", try_=f"wait for it, or --to {to}-2"
+        )
     found = find_run(run, out=out)
     stated = _units(found.record, units)
     with _opened(found, weights) as work:
@@ -180,7 +184,9 @@ def _units(record: RunRecord, stated: str | None) -> dict[str, str]:
     if unknown:
         targets = f"its targets are {list_some(list(names))}" if names else "it has no targets: classes have no units"
         why, try_ = targets, "--units " + ",".join(f"{name}=g" for name in names[:2]) if names else "leave --units out"
-        raise UsageError(f"--units {stated} does not fit {record.run}: {list_some(unknown)}", why=why, try_=try_)
+        raise UsageError(
+            f"--units {stated} does not fit {record.run}: {list_some(unknown)}", code="bad-units", why=why, try_=try_
+        )
     endings = {name: name.rpartition("_")[2] for name in names}
     return {
         name: given.get(name) or (endings[name] if endings[name].lower() in _ENDINGS else "as in the table it was trained on")

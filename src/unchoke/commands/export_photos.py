@@ -90,6 +90,7 @@ class RunAtWork:
             if answer.broken:
                 raise DataError(
                     f"photos the run was judged on cannot be read: {list_some(list(answer.broken))}",
+                    code="unreadable-photos",
                     why=next(iter(answer.broken.values())),
                     try_="put them back as they were",
                 )

@@ -103,6 +103,7 @@ def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -
         if session.settings.minutes is not None:
             raise UsageError(
                 "--minutes cannot be combined with --fold all",
+                code="options-conflict",
                 why="every fold would take them, and have a blend of its own",
                 try_="leave one of them out",
             )

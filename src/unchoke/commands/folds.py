@@ -79,6 +79,7 @@ def _refuse_no_folds(settings: Settings) -> None:
     if settings.folds is None and settings.fold_column is None:
         raise UsageError(
             "--fold all was given without a number of folds",
+            code="folds-missing",
             why="the data is divided into as many parts",
             try_="--folds 5 --fold all, or --fold-column NAME for folds of your own",
         )
@@ -171,6 +172,7 @@ def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: S
     if len(sizes) > 1 or not oof["sample_id"].is_unique or tested != validated:
         raise DataError(
             "the folds do not test every sample exactly once",
+            code="folds-do-not-cover",
             why=f"{len(oof):,} predictions for {oof['sample_id'].nunique():,} samples, in runs of "
             f"{' and '.join(f'{size:,}' for size in sorted(sizes))}: the data or the manifest changed between folds",
             try_="run the same command again: the folds that no longer fit are trained anew",

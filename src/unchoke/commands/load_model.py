@@ -64,6 +64,7 @@ class LoadedModel(nn.Module):
         if not self.classes:
             raise UsageError(
                 f"{self.run} predicts values, which have no probabilities",
+                code="no-probabilities",
                 why=f"it was trained on {list_some(self.targets)}",
                 try_="model.predict(pictures)",
             )
@@ -95,7 +96,9 @@ class LoadedModel(nn.Module):
             return self._large(_checked(picture))
         except DecodeError as error:
             name = picture if isinstance(picture, str | Path) else "a picture that was given"
-            raise DataError(f"{name} cannot be read", why=str(error), try_="leave it out; nothing stands in for it") from error
+            raise DataError(
+                f"{name} cannot be read", code="unreadable-photos", why=str(error), try_="leave it out; nothing stands in for it"
+            ) from error
 
     def _large(self, pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]
@@ -130,7 +133,10 @@ def _refuse_single(pictures: object) -> None:
     single = isinstance(pictures, str | Path) or hasattr(pictures, "convert") or getattr(pictures, "ndim", 4) == 3
     if single:
         raise UsageError(
-            "one picture was given", why="answers are rows, one for each of several", try_="model.predict([picture])"
+            "one picture was given",
+            code="single-picture",
+            why="answers are rows, one for each of several",
+            try_="model.predict([picture])",
         )
 
 
@@ -139,6 +145,7 @@ def _checked(array: object) -> Pixels:
         what = f"an array of {array.dtype} {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
         raise UsageError(
             f"{what} is no picture",
+            code="not-a-picture",
             why="pictures are uint8 (height, width, 3), red first, as they were decoded: the model resizes and normalises them",
             try_="give the pixels as they are in the file, before any transform",
         )

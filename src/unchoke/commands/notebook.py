@@ -204,20 +204,20 @@ def notebook(
 def _bytes(path: Path) -> bytes:
     if path.suffix.lower() != ".ipynb":
         why = "a notebook's name ends in .ipynb; scripts are for `lint`, and for `profile`, which runs them"
-        raise UsageError(f"{path} is no notebook", why=why, try_=f"unchoke lint {shlex.quote(str(path))}")
+        raise UsageError(f"{path} is no notebook", code="not-a-notebook", why=why, try_=f"unchoke lint {shlex.quote(str(path))}")
     refuse_special(path)
     try:
         return path.read_bytes()
     except OSError as error:
         why = error.strerror or str(error)
-        raise UsageError(f"cannot read {path}", why=why, try_="unchoke notebook FILE.ipynb") from None
+        raise UsageError(f"cannot read {path}", code="unreadable-file", why=why, try_="unchoke notebook FILE.ipynb") from None
 
 
 def _notebook_source(path: Path, data: bytes) -> SourceFile:
     source = with_neighbours(parse_source(str(path), data))
     broken = next((problem.message for problem in source.problems if problem.cell is None and not source.cells), "")
     if broken:
-        raise DataError(f"cannot read {path}", why=broken, try_="open it in Jupyter and save it again")
+        raise DataError(f"cannot read {path}", code="unreadable-file", why=broken, try_="open it in Jupyter and save it again")
     return source
 
 
@@ -229,7 +229,12 @@ def _page(path: Path, html: Path | str | None) -> OutputFile | None:
         page = page / f"{path.stem}.html"
     if page.suffix.lower() == ".ipynb" or page.absolute() == path.absolute():
         why = "a notebook is never written"
-        raise UsageError(f"{page} is a notebook", why=why, try_=f"unchoke notebook {shlex.quote(str(path))} --html page.html")
+        raise UsageError(
+            f"{page} is a notebook",
+            code="output-is-input",
+            why=why,
+            try_=f"unchoke notebook {shlex.quote(str(path))} --html page.html",
+        )
     return output_file(page, option="--html", example="page.html", sources=[path])
 
 
@@ -303,7 +308,12 @@ def _run(
     """Run every cell of code, and what is to be said about the kernel."""
     folder = Path(cwd) if cwd is not None else path.absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", why="cells run in it", try_=f"unchoke notebook {shlex.quote(str(path))} --run")
+        raise UsageError(
+            f"{folder} is no folder",
+            code="not-a-folder",
+            why="cells run in it",
+            try_=f"unchoke notebook {shlex.quote(str(path))} --run",
+        )
     name, note = choose_kernel(kernel, facts.kernel)
     tasks = [CellTask(cell.number, cell.text, facts.may_fail(cell.number), facts.skip(cell.number)) for cell in readings]
     words = f"{format_count(len(tasks), 'cell')} in a fresh kernel {name}, each for at most {timeout_s:g} s, in {folder}"

@@ -185,6 +185,7 @@ def _activations(engine: FrozenEngine, network: str, pixels: Pixels) -> Half:
     except FeatureOverflow as error:
         raise DataError(
             "a picture cannot be predicted",
+            code="unreadable-photos",
             why=str(error),
             try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
         ) from error
@@ -223,6 +224,7 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: OpenOp
     if device is not None or precision == "int8":
         raise MachineError(
             "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
+            code="engine-not-reproducible",
             why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
             try_="leave --device out",
         )

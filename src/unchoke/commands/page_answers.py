@@ -118,7 +118,9 @@ class PageAnswers:
                 self._read = (stamp, [DataFinding.from_dict(one) for one in json.loads(read_plain(file))["findings"]])
             except (ValueError, KeyError, TypeError) as error:
                 again = f"unchoke curate{out_option(self._workspace.root)}"
-                raise DataError(f"{file} cannot be read as findings", why=str(error), try_=again) from error
+                raise DataError(
+                    f"{file} cannot be read as findings", code="unreadable-findings", why=str(error), try_=again
+                ) from error
         return self._read[1]
 
     def masks(self) -> list[SceneMask]:
@@ -204,7 +206,9 @@ class PageAnswers:
         found = next((run for run in runs if not run.record.draws_masks), None)
         if found is None:
             fit = f"unchoke fit PHOTOS{out_option(root)}"
-            raise UsageError("there is no model to ask", why="no run of this workspace has ended", try_=fit)
+            raise UsageError(
+                "there is no model to ask", code="no-finished-run", why="no run of this workspace has ended", try_=fit
+            )
         return self._open(found)
 
     def _open(self, found: FoundRun) -> _Opened:

@@ -101,7 +101,10 @@ def sound_pictures(prepared: Inspection) -> PictureTable:
     sound = prepared.sound.to_numpy()
     if not sound.any():
         raise DataError(
-            "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
+            "none of the images can be read",
+            code="unreadable-photos",
+            why="every file failed",
+            try_="unchoke check DATA says what is wrong with each",
         )
     frame, facts = prepared.samples.frame, prepared.facts
     columns = (frame["sample_id"], frame["path"], facts["content"])
@@ -163,6 +166,7 @@ def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
         ours = [one.job_id for one in queue.jobs(fingerprint)]
         raise UsageError(
             f"job {job_id} belongs to features made another way",
+            code="job-of-other-features",
             why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
             try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
         )
@@ -173,6 +177,7 @@ def _refuse_given_up(job_ids: list[str]) -> None:
     if job_ids:
         raise DataError(
             f"job {list_some(job_ids)} failed",
+            code="jobs-failed",
             why="every attempt did; the .failed files in features/ say why",
             try_="remove the cause and run the same command again",
         )

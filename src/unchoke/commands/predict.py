@@ -250,7 +250,10 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
         if is_url(missing[0]):
             refuse_missing(RemotePlace(missing[0]))
         raise UsageError(
-            f"no such file or folder: {missing[0]}", why=f"{len(missing)} of {len(images)} do not exist", try_="check the path"
+            f"no such file or folder: {missing[0]}",
+            code="no-such-file",
+            why=f"{len(missing)} of {len(images)} do not exist",
+            try_="check the path",
         )
     for place in places:
         if place.is_dir():
@@ -259,7 +262,10 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
             paths.append(str(place))
     if not paths:
         raise UsageError(
-            f"there are no images in {images[0]}", why="no file is named like one", try_="name image files, or a folder with some"
+            f"there are no images in {images[0]}",
+            code="no-images",
+            why="no file is named like one",
+            try_="name image files, or a folder with some",
         )
     return paths
 

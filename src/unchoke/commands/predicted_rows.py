@@ -36,10 +36,20 @@ class RowOptions:
 
     def __post_init__(self) -> None:
         if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top} asks for no guess", why="it counts guesses, the likeliest first", try_="--top 3")
+            raise UsageError(
+                f"--top {self.top} asks for no guess",
+                code="out-of-range",
+                why="it counts guesses, the likeliest first",
+                try_="--top 3",
+            )
         for option, share in (("--unsure-below", self.unsure_below), ("--level", self.level)):
             if share is not None and not 0 < share < 1:
-                raise UsageError(f"{option} {share:g} is out of range", why="it is above 0 and below 1", try_=f"{option} 0.8")
+                raise UsageError(
+                    f"{option} {share:g} is out of range",
+                    code="out-of-range",
+                    why="it is above 0 and below 1",
+                    try_=f"{option} 0.8",
+                )
 
     def refuse_kind(self, kind: str, names: Sequence[str], run: str) -> None:
         """Refuse what does not go with a run of this kind."""
@@ -50,10 +60,13 @@ class RowOptions:
         if wrong:
             learnt = "classes, which have probabilities" if kind == "classification" else "values, which have intervals"
             try_ = "leave it out" if kind == "classification" else "leave it out, or --level 0.8 for another interval"
-            raise UsageError(f"{wrong[0]} does not go with {run}", why=f"it was trained on {learnt}", try_=try_)
+            raise UsageError(
+                f"{wrong[0]} does not go with {run}", code="option-not-for-task", why=f"it was trained on {learnt}", try_=try_
+            )
         if self.unsure_below is not None and UNSURE in names:
             raise UsageError(
                 f"--unsure-below would call photos {UNSURE!r}, which is a class of {run}",
+                code="class-name-taken",
                 why="the two could not be told apart",
                 try_="--probabilities, and a threshold of your own",
             )

@@ -109,7 +109,7 @@ def profile(
     """
     if not command:
         why = "what stands after `--` is run as it is"
-        raise UsageError("no command to profile", why=why, try_="unchoke profile -- python train.py")
+        raise UsageError("no command to profile", code="nothing-to-profile", why=why, try_="unchoke profile -- python train.py")
     _refuse_missing_script(command)
     refuse_number("--steps", steps, example="50")
     refuse_number("--seconds", seconds, example="60")
@@ -139,7 +139,7 @@ def _refuse_missing_script(command: Sequence[str]) -> None:
     named = [word for word in command[1:2] if Path(command[0]).name.startswith("python") and word.endswith(".py")]
     if named and not Path(named[0]).exists():
         folder = shlex.quote(str(Path(named[0]).absolute().parent))
-        raise UsageError(f"there is no script {named[0]}", why="python was to run it", try_=f"ls {folder}")
+        raise UsageError(f"there is no script {named[0]}", code="no-such-file", why="python was to run it", try_=f"ls {folder}")
 
 
 def _with_replay(recording: Recording, folder: Path, tell: OnEvent) -> Recording:

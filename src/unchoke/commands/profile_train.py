@@ -79,6 +79,7 @@ def profile_train(
         if not profiler.traces:
             raise DataError(
                 "nothing was profiled",
+                code="nothing-profiled",
                 why=too_short(profiler),
                 try_="--profile-wait 0 --profile-warmup 0, a smaller --batch-size, or more --epochs",
             )

@@ -67,7 +67,10 @@ def profile_view(trace: Path | str, *, against: Path | str | None = None, to: Pa
     if html.exists() and any(html.samefile(file) for file in (trace, earlier) if file is not None and file.exists()):
         why = "the page would replace the trace it is made from"
         raise UsageError(
-            f"{html} is the trace itself", why=why, try_=f"unchoke profile view {shlex.quote(str(trace))} --to view.html"
+            f"{html} is the trace itself",
+            code="output-is-input",
+            why=why,
+            try_=f"unchoke profile view {shlex.quote(str(trace))} --to view.html",
         )
     page = output_file(html, option="--to", example="view.html", sources=[trace, *([earlier] if earlier else [])])
     record = read_trace(trace)

@@ -319,6 +319,7 @@ def _refuse_other_runs(found: FoundRun) -> None:
     if not record.draws_masks:
         raise UsageError(
             f"{record.run or found.folder} draws no masks",
+            code="not-a-mask-run",
             why=f"it is a run of {record.task.kind}, not of segmentation",
             try_="unchoke predict for that run; or train one that does: unchoke segment train SCENES",
         )
@@ -343,6 +344,7 @@ def _overlap_px(trained: TrainedSegmenter, overlap: int | None) -> int:
     if not 0 <= wanted < trained.spec.patch_px:
         raise UsageError(
             f"patches cannot share {wanted} pixels",
+            code="bad-overlap",
             why=f"the run's patches have {trained.spec.patch_px}",
             try_=f"--overlap {trained.spec.patch_px // 4}",
         )

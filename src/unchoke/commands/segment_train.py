@@ -125,6 +125,7 @@ def _refuse_unused(session: Session) -> None:
     if unused:
         raise UsageError(
             f"{' and '.join(map(flag, unused))} cannot be used for masks",
+            code="option-not-for-masks",
             why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
             try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
         )
@@ -135,6 +136,7 @@ def _trains_whole(session: Session) -> bool:
     if cut not in (END, PYRAMID, NONE):
         raise UsageError(
             f"--cut {cut} is not for masks",
+            code="option-not-for-masks",
             why="the encoder's maps are cached at several depths at once: either all of it is frozen, or nothing",
             try_="--cut pyramid (the default), or --cut none to train the whole network",
         )

@@ -61,10 +61,15 @@ def ui(
             raise missing_extra(package, extra="ui", purpose="the page")
     if not 0 <= port <= _MOST_PORT:
         raise UsageError(
-            f"there is no port {port}", why=f"they go from 1 to {_MOST_PORT:,}", try_="leave --port out for one that is free"
+            f"there is no port {port}",
+            code="bad-port",
+            why=f"they go from 1 to {_MOST_PORT:,}",
+            try_="leave --port out for one that is free",
         )
     if not host.strip():
-        raise UsageError("--host '' is no address", why="it would be every one of this machine", try_="leave --host out")
+        raise UsageError(
+            "--host '' is no address", code="bad-host", why="it would be every one of this machine", try_="leave --host out"
+        )
     from unchoke.commands.page_answers import PageAnswers
     from unchoke.local_page.guard import is_loopback
     from unchoke.local_page.page_state import PageState

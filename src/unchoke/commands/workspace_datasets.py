@@ -44,7 +44,12 @@ _MEAN = (0.0, 0.0, 0.0)
 def _refuse_unknown(name: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
         choices = ", ".join(map(repr, known))
-        raise UsageError(f"{name}={value!r} is none of {choices}", why="there is no such choice", try_=f"{name}={known[-1]!r}")
+        raise UsageError(
+            f"{name}={value!r} is none of {choices}",
+            code="unknown-choice",
+            why="there is no such choice",
+            try_=f"{name}={known[-1]!r}",
+        )
 
 
 class _Photos(Dataset[Pair]):
@@ -58,6 +63,7 @@ class _Photos(Dataset[Pair]):
         if frame is None:
             raise UsageError(
                 f"there is no manifest in {self.workspace.root}",
+                code="no-manifest",
                 why="it says which photos there are, and on which side of the split each is",
                 try_=f"unchoke fit PHOTOS{out_option(self.workspace.root)}",
             )
@@ -117,6 +123,7 @@ class FeatureDataset(_Photos):
         if found is None:
             raise UsageError(
                 f"no features are cached in {self.workspace.root}" + (f" of {run}" if run else ""),
+                code="no-features",
                 why="a network trained whole reads pixels" if run else "nothing was extracted there",
                 try_=f"unchoke extract PHOTOS{out_option(self.workspace.root)}",
             )
@@ -150,7 +157,12 @@ class PhotoDataset(_Photos):
         _refuse_unknown("split", split, (None, *SPLITS))
         _refuse_unknown("cache", cache, ("disk", "none"))
         if size_px < 1:
-            raise UsageError(f"photos of {size_px} pixels a side", why="there is nothing to see in them", try_="size_px=224")
+            raise UsageError(
+                f"photos of {size_px} pixels a side",
+                code="out-of-range",
+                why="there is nothing to see in them",
+                try_="size_px=224",
+            )
         super().__init__(out, None, transform)
         everything = tuple(self.sample_ids)
         canvas = Canvas(TilePlan(), Preprocess(size_px, 1.0, "center", "bicubic", _MEAN, _MEAN))
@@ -187,6 +199,7 @@ class PhotoDataset(_Photos):
         except DecodeError as error:
             raise DataError(
                 f"one of {list_some([self.paths[place] for place in positions])} cannot be decoded",
+                code="unreadable-photos",
                 why=str(error),
                 try_='leave it out, or use cache="disk", which finds such files beforehand',
             ) from error
@@ -213,6 +226,7 @@ class TileDataset(Dataset[Pair]):
         if not manifest.is_file():
             raise UsageError(
                 f"there are no tiles in {workspace.root}",
+                code="no-tiles",
                 why=f"{manifest} lists them, and is not there",
                 try_=f"unchoke tile SCENES{out_option(workspace.root)}",
             )

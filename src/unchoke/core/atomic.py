@@ -153,17 +153,20 @@ def no_room(path: Path, error: OSError | None = None) -> MachineError:
     if code == errno.EFBIG or (code is None and _file_limit() != _SOME_SIZE):
         return MachineError(
             f"{path.name} may not become as large as it has to be",
+            code="file-size-limit",
             why=f"files in {path.parent} may have {_file_limit()} (ulimit -f, or the disk's own limit); nothing was half-written",
             try_="ulimit -f unlimited, then the same command again: it goes on from here",
         )
     if code == errno.EDQUOT:
         return MachineError(
             f"no room left to write {path.name}",
+            code="disk-quota",
             why=f"this user's quota on the disk that holds {path.parent} is used up; nothing was half-written",
             try_="free some space, or name a folder on another disk with --out; the same command goes on from here",
         )
     return MachineError(
         f"no room left to write {path.name}",
+        code="disk-full",
         why=f"the disk that holds {path.parent} has {format_bytes(_free_bytes(path.parent))} free; nothing was half-written",
         try_="free some space and run the same command again: it goes on from here",
     )

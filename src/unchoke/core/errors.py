@@ -8,8 +8,10 @@
     ├── MachineError    exit 3   this machine cannot: no room, no hub, a missing extra
     └── Interrupted     exit 130 stopped on request, resumable
 
-Every error says three things: what happened (with the value), why (the fact behind it) and what to try. Foreign errors are
-translated into these once, at the boundary where they arise; anything else that escapes is our bug and keeps its traceback.
+Every error says three things: what happened (with the value), why (the fact behind it) and what to try. Its `code` names the
+kind of problem and stays when the words improve: programs and tests match it, `docs/reference/errors.md` lists them. Foreign
+errors are translated into these once, at the boundary where they arise; anything else that escapes is our bug and keeps its
+traceback.
 """
 
 from __future__ import annotations
@@ -26,15 +28,16 @@ class UnchokeError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, why: str, try_: str) -> None:
+    def __init__(self, what: str, *, code: str, why: str, try_: str) -> None:
+        self.code = code
         self.what = shorten_values(what)
         self.why = shorten_values(why)
         self.try_ = try_
         super().__init__(self.what)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep the three lines when the error crosses a process boundary."""
-        return (_rebuild, (type(self), self.what, self.why, self.try_))
+        """Keep code, lines and attributes when the error crosses a process boundary."""
+        return (_rebuild, (type(self), self.what, self.code, self.why, self.try_), self.__dict__)
 
 
 class UsageError(UnchokeError):
@@ -71,8 +74,8 @@ class Interrupted(UnchokeError):  # noqa: N818 (a request, not a fault)
     exit_code = 130
 
 
-def _rebuild(kind: type[UnchokeError], what: str, why: str, try_: str) -> UnchokeError:
-    return kind(what, why=why, try_=try_)
+def _rebuild(kind: type[UnchokeError], what: str, code: str, why: str, try_: str) -> UnchokeError:
+    return kind(what, code=code, why=why, try_=try_)
 
 
 def shorten_values(text: str) -> str:
@@ -108,6 +111,7 @@ def missing_extra(package: str, *, extra: str, purpose: str) -> MachineError:
     """The error for an optional dependency that is not installed."""
     return MachineError(
         f"{purpose} needs the package {package!r}, which is not installed",
+        code="missing-extra",
         why=f"it belongs to the optional extra {extra!r}",
         try_=f"pip install 'unchoke[{extra}]'",
     )

@@ -60,9 +60,9 @@ def read_toml(file: Path, *, what: str, try_: str) -> tuple[str, dict[str, Any]]
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        raise UsageError(f"{what} cannot be read", why=f"it is {error.strerror}", try_=try_) from error
+        raise UsageError(f"{what} cannot be read", code="unreadable-file", why=f"it is {error.strerror}", try_=try_) from error
     except (ValueError, RecursionError) as error:  # wrong TOML, wrong UTF-8, a number of 5,000 digits; nested too deeply
-        raise UsageError(f"{what} cannot be read", why=str(error), try_=try_) from error
+        raise UsageError(f"{what} cannot be read", code="unreadable-file", why=str(error), try_=try_) from error
 
 
 def size_and_time(path: str) -> tuple[int, int]:
@@ -84,6 +84,7 @@ def refuse_special(path: DataPlace | str) -> None:
     if what:
         raise UsageError(
             f"{path} is {what}, not a file",
+            code="not-a-regular-file",
             why="it would be waited for, might have no end, and could not be read a second time",
             try_=f"cat {shlex.quote(str(path))} > FILE, then give that file",
         )

@@ -55,7 +55,12 @@ class OutputFile:
             raise self._refusal(error.strerror or str(error)) from error
 
     def _refusal(self, why: str) -> UsageError:
-        return UsageError(f"cannot write {self.path}, named with {self.option}", why=why, try_=f"{self.option} {self.example}")
+        return UsageError(
+            f"cannot write {self.path}, named with {self.option}",
+            code="output-not-writable",
+            why=why,
+            try_=f"{self.option} {self.example}",
+        )
 
 
 def output_file(named: Path | str, *, option: str, example: str, sources: Iterable[Path | str] = ()) -> OutputFile:

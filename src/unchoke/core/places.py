@@ -30,10 +30,17 @@ def explain_place(error: OSError) -> UnchokeError | None:
         return _misplaced(path)
     if error.errno == errno.ENOENT and path is not None:
         again = "run the same command again: what can be made again is made again"
-        return MachineError(f"{path} is gone", why="it was expected there, and somebody removed or renamed it", try_=again)
+        return MachineError(
+            f"{path} is gone", code="file-gone", why="it was expected there, and somebody removed or renamed it", try_=again
+        )
     if error.errno in _FAILING:
         said = f"the system says: {error.strerror}"
-        return MachineError(f"{path or 'a file'} cannot be used", why=said, try_="mend that, then run the same command again")
+        return MachineError(
+            f"{path or 'a file'} cannot be used",
+            code="place-not-usable",
+            why=said,
+            try_="mend that, then run the same command again",
+        )
     return None
 
 
@@ -54,7 +61,12 @@ def refuse_gone_folder() -> None:
 
 def _nowhere() -> UsageError:
     gone = "the folder this command was started in no longer exists"
-    return UsageError(gone, why="paths that do not begin with / are looked for there", try_="cd to a folder that exists")
+    return UsageError(
+        gone,
+        code="working-folder-gone",
+        why="paths that do not begin with / are looked for there",
+        try_="cd to a folder that exists",
+    )
 
 
 def _named(error: OSError) -> Path | None:
@@ -67,6 +79,7 @@ def _not_allowed(path: Path, error: OSError) -> MachineError:
     place = path.parent if path.name.startswith(".") else path  # a lock or a file in the making: the folder is what matters
     return MachineError(
         f"{place} cannot be used",
+        code="place-not-usable",
         why=f"the system says: {error.strerror}",
         try_="name a folder that may be written (a workspace with --out DIR), or change the rights of this one",
     )
@@ -82,4 +95,4 @@ def _misplaced(path: Path) -> UsageError:
 
 def _in_the_way(place: Path, lies: str, belongs: str) -> UsageError:
     aside = f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}.aside')}, or name another workspace with --out DIR"
-    return UsageError(f"{place} is {lies}", why=f"{belongs} of the workspace belongs there", try_=aside)
+    return UsageError(f"{place} is {lies}", code="place-taken", why=f"{belongs} of the workspace belongs there", try_=aside)

@@ -61,6 +61,7 @@ def _refuse_unwritable(typed: dict[str, Any]) -> None:
     if bad:
         raise UsageError(
             f"{atomic.valid_text(bad[0])} has a name that is not UTF-8",
+            code="name-not-utf8",
             why="a workspace remembers what it was made from, and cannot write such a name down",
             try_="rename it (convmv does so for a whole tree), then give the new name",
         )
@@ -167,7 +168,12 @@ def _load_file(workspace: Workspace) -> dict[str, Any]:
     _, loaded = _read_file(workspace)
     refuse_unknown(str(file), set(loaded) - {*OPTIONS, TUNED})
     if not isinstance(loaded.get(TUNED, {}), dict):
-        raise UsageError(f"{TUNED} in {file} is not a table", why="`unchoke tune` writes one", try_=f"remove the line of {TUNED}")
+        raise UsageError(
+            f"{TUNED} in {file} is not a table",
+            code="bad-tuned-table",
+            why="`unchoke tune` writes one",
+            try_=f"remove the line of {TUNED}",
+        )
     return loaded
 
 

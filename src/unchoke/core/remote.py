@@ -116,6 +116,7 @@ def refuse_unlisted(place: DataPlace) -> None:
     if isinstance(place, RemotePlace) and cannot_list(place):
         raise UsageError(
             f"{place} cannot be listed",
+            code="cannot-list",
             why=f"{place.scheme}:// has files and no folders: a web server does not say which files it has",
             try_="give a table with the URL of each file in a column: path,label",
         )

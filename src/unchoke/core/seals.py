@@ -185,7 +185,9 @@ def verify_archive(path: Path, *, try_: str = "") -> None:
 def damaged(path: Path, fact: str = "it no longer has the checksum it was written with", *, try_: str = "") -> DamagedFile:
     """The error for a file that is not what was written."""
     changed = f"remove its line from {SEALS} if it was changed on purpose"
-    return DamagedFile(f"{path} is damaged", why=fact, try_=try_ or f"put a copy of it in its place, or {changed}")
+    return DamagedFile(
+        f"{path} is damaged", code="damaged-file", why=fact, try_=try_ or f"put a copy of it in its place, or {changed}"
+    )
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def refuse_number(option: str, value: float | None, *, example: str, most: float
     if value is None or 0 < value <= most:
         return
     why = "it must be above 0" if value <= 0 else f"it must be a number up to {most:g}"
-    raise UsageError(f"{option} {value:g} cannot be used", why=why, try_=f"{option} {example}")
+    raise UsageError(f"{option} {value:g} cannot be used", code="out-of-range", why=why, try_=f"{option} {example}")
 
 
 def parse_fold(value: Any) -> Any:

@@ -723,6 +723,7 @@ def validate(values: dict[str, Any]) -> Settings:
         ]
         told = SettingsError(
             f"{format_count(len(problems), 'setting')} cannot be used: {'; '.join(problems)}",
+            code="bad-settings",
             why="each option has a range that makes sense",
             try_=f"unchoke {_explaining(error)} --help-all, which explains {_named(error)}",
         )
@@ -780,7 +781,7 @@ def preset_values(name: str) -> dict[str, Any]:
     try:
         validate(values)
     except UsageError as error:
-        told = SettingsError(f"the preset {name}: {error.what}", why=error.why, try_=error.try_)
+        told = SettingsError(f"the preset {name}: {error.what}", code=error.code, why=error.why, try_=error.try_)
         told.names = getattr(error, "names", ())
         raise told from error
     return values
@@ -799,6 +800,7 @@ def refuse_unknown(place: str, unknown: set[str]) -> None:
     if unknown:
         raise UsageError(
             f"{place} has settings nobody knows: {', '.join(sorted(unknown))}",
+            code="unknown-settings",
             why="a misspelt setting would be ignored in silence",
             try_=f"remove or correct them; known are {', '.join(sorted(OPTIONS))}",
         )

@@ -194,6 +194,7 @@ def _no_credentials(url: str, error: Exception) -> MachineError:
     ways = {"s3": "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; of a public bucket: FSSPEC_S3_ANON=true"}
     return MachineError(
         f"there are no credentials for {root_of(url)}",
+        code="no-credentials",
         why=f"the store's library looked for them in the environment and its own files: {hide_secrets(str(error))}",
         try_=ways.get(split_url(url)[0], "log in with the store's own tool, or set its environment variables"),
     )
@@ -226,20 +227,22 @@ def explain(url: str, error: OSError) -> UnchokeError:
     if isinstance(error, FileNotFoundError):
         return explain_missing(url)
     if not isinstance(error, StoreError):
-        return UsageError(f"{url} cannot be read", why=error.strerror or str(error), try_="check the URL")
+        return UsageError(f"{url} cannot be read", code="unreadable-url", why=error.strerror or str(error), try_="check the URL")
     if error.cause == "access":
         return MachineError(
             f"{url} may not be read",
+            code="url-forbidden",
             why=error.reason,
             try_="ask for the right to list and read it, or give other credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID, HF_TOKEN)",
         )
     if error.cause == "network":
         return StoreDown(
             f"{root_of(url)} does not answer",
+            code="store-down",
             why=error.reason,
             try_="check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run the same command again",
         )
-    return UsageError(f"{url} cannot be read", why=error.reason, try_="check the URL")
+    return UsageError(f"{url} cannot be read", code="unreadable-url", why=error.reason, try_="check the URL")
 
 
 def explain_missing(url: str, close: str = "") -> UsageError:
@@ -248,14 +251,15 @@ def explain_missing(url: str, close: str = "") -> UsageError:
     if split_url(url)[0] in BUCKETS and (url == root or not _exists(root)):
         return UsageError(
             f"there is no bucket {root}",
+            code="no-such-bucket",
             why="the store answered, and knows none of that name",
             try_="check the spelling, and AWS_ENDPOINT_URL if it is a store of your own",
         )
     if close:
         better = f"unchoke check {shlex.quote(f'{parent}/{close}')}"
-        return UsageError(f"no such file or folder: {url}", why=f"{parent} has {close!r}", try_=better)
+        return UsageError(f"no such file or folder: {url}", code="no-such-file", why=f"{parent} has {close!r}", try_=better)
     why = f"{parent} holds nothing of that name" if parent != url else "nothing is there"
-    return UsageError(f"no such file or folder: {url}", why=why, try_="check the spelling of the URL")
+    return UsageError(f"no such file or folder: {url}", code="no-such-file", why=why, try_="check the spelling of the URL")
 
 
 def _exists(url: str) -> bool:
@@ -345,6 +349,7 @@ def _store_class(scheme: str) -> Any:
     except ValueError as error:
         raise UsageError(
             f"{scheme}:// is not a kind of place that is known here",
+            code="unknown-scheme",
             why=f"known are {', '.join(f'{one}://' for one in USUAL_SCHEMES)} and what else fsspec knows",
             try_="check the spelling of the URL, or copy the files to a folder of this machine",
         ) from error
@@ -361,6 +366,7 @@ def _missing_package(scheme: str, error: ImportError) -> MachineError:
     name = {"huggingface_hub": "huggingface_hub", "fsspec": error.name or scheme}.get(package, package)
     return MachineError(
         f"reading {scheme}:// needs the package {name!r}, which is not installed",
+        code="missing-extra",
         why=hide_secrets(str(error)),
         try_=f"pip install {name}",
     )

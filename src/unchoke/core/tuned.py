@@ -135,6 +135,7 @@ def load_verdicts(workspace: Workspace, settings: Settings) -> TuningVerdicts | 
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"[tuned] in {workspace.settings_file} cannot be read",
+            code="bad-tuned-table",
             why=f"{type(error).__name__}: {error}",
             try_="remove the tables of [tuned]; unchoke tune writes them anew",
         ) from error

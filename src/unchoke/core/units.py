@@ -15,10 +15,14 @@ def parse_bytes(text: str) -> int:
     """``"4GB"`` to 4,000,000,000 and ``"4GiB"`` to 4,294,967,296."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _BYTE_UNITS:
-        raise UsageError(f"not a size: {text!r}", why="a size is a number and a unit", try_="write it like 4GB or 512MiB")
+        raise UsageError(
+            f"not a size: {text!r}", code="bad-size", why="a size is a number and a unit", try_="write it like 4GB or 512MiB"
+        )
     num_bytes = float(match[1]) * _BYTE_UNITS[match[2].lower()]
     if num_bytes > _MOST_BYTES:
-        raise UsageError(f"not a size: {_shortened(text)}", why="no machine has that much", try_="write it like 4GB or 512MiB")
+        raise UsageError(
+            f"not a size: {_shortened(text)}", code="bad-size", why="no machine has that much", try_="write it like 4GB or 512MiB"
+        )
     return int(num_bytes)
 
 

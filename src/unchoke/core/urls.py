@@ -42,6 +42,7 @@ def refuse_secrets(*named: object) -> None:
         if is_url(url) and (what := _secret_in(str(url))):
             raise UsageError(
                 f"{hide_secrets(str(url))} carries {what}",
+                code="secret-in-url",
                 why="places are written down in unchoke.toml, the manifest and the report, where a secret must not be",
                 try_="leave it out of the URL, and give it by the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 "AWS_PROFILE, HF_TOKEN, GOOGLE_APPLICATION_CREDENTIALS, ~/.netrc",

@@ -145,6 +145,7 @@ class Workspace:
         if not path.is_relative_to(self.root.resolve()):
             raise UsageError(
                 f"{relative!r} lies outside the workspace",
+                code="outside-workspace",
                 why="only files inside it are written",
                 try_=f"use a name below {self.root}",
             )
@@ -163,6 +164,7 @@ class Workspace:
         except Timeout:
             raise UsageError(
                 f"another command is working in {self.root}",
+                code="workspace-in-use",
                 why=f"one command owns a workspace at a time{_holder(self.root)}",
                 try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
             ) from None

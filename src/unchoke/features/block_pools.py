@@ -74,6 +74,7 @@ def _stages(network: Any, name: str) -> list[int]:
     if not has_stages(network):
         raise UsageError(
             f"{name} cannot be pooled after several blocks",
+            code="no-block-pools",
             why=f"timm does not hand out the maps inside a {type(network).__name__}",
             try_="--cut end",
         )

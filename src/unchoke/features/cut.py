@@ -115,6 +115,7 @@ def check_cut(text: str) -> str:
     if match is None:
         raise UsageError(
             f"--cut {text} is not a place to cut a network",
+            code="bad-cut",
             why="it is end or blocks (all frozen), none (all of it trains) or minus the number of blocks that train",
             try_=f"--cut -{tidy}" if re.fullmatch("[1-9][0-9]*", tidy) else "--cut -4",
         )
@@ -156,6 +157,7 @@ def _pooled(encoder: Encoder, num_blocks: int, example: torch.Tensor, *, verify:
 def _changed_numbers(encoder: Encoder, cut: str, what: str) -> UsageError:
     return UsageError(
         f"{encoder.spec.name} cannot be cut at {cut}",
+        code="cut-changes-numbers",
         why=f"{what} not give the numbers of the whole {type(encoder.module).__name__} network",
         try_="--cut end or --cut none",
     )
@@ -205,6 +207,7 @@ def _cut_at_block(encoder: Encoder, num_trained: int) -> tuple[nn.Module, nn.Mod
         titles = [one.title for one in _FAMILIES.values()]
         raise UsageError(
             f"{encoder.spec.name} cannot be cut at a block",
+            code="cut-unsupported",
             why=f"{', '.join(titles[:-1])} and {titles[-1]} can; this is timm's {type(module).__name__}",
             try_="--cut end or --cut none",
         )
@@ -212,6 +215,7 @@ def _cut_at_block(encoder: Encoder, num_trained: int) -> tuple[nn.Module, nn.Mod
     if num_trained > len(blocks):
         raise UsageError(
             f"--cut -{num_trained} asks for more blocks than {encoder.spec.name} has",
+            code="cut-too-deep",
             why=f"it has {format_count(len(blocks), 'block')}",
             try_=f"--cut -{max(1, len(blocks) // 4)}, or --cut none to train all of it",
         )

@@ -136,7 +136,12 @@ def check_encoder(name: str, *, weights: Path | None = None, input_px: int | Non
 
 def _require_weights(path: Path) -> None:
     if not path.is_file():
-        raise UsageError(f"no weights file at {path}", why="--weights names a file on this machine", try_="check the path")
+        raise UsageError(
+            f"no weights file at {path}",
+            code="no-such-weights",
+            why="--weights names a file on this machine",
+            try_="check the path",
+        )
 
 
 def load_state(path: Path) -> StateDict:
@@ -149,7 +154,10 @@ def load_state(path: Path) -> StateDict:
     tensors = {str(name).removeprefix("module."): value for name, value in loaded.items() if isinstance(value, torch.Tensor)}
     if not tensors:
         raise UsageError(
-            f"{path.name} holds no tensors", why="a weights file maps parameter names to tensors", try_="save state_dict()"
+            f"{path.name} holds no tensors",
+            code="bad-weights",
+            why="a weights file maps parameter names to tensors",
+            try_="save state_dict()",
         )
     return tensors
 
@@ -161,6 +169,7 @@ def _load_plain(path: Path) -> dict[str, Any]:
     except NotTensors as error:
         raise UsageError(
             f"{path.name} is not a plain weights file, and was not opened further",
+            code="bad-weights",
             why=f"a pickle can run code when loaded; only tensors and plain values are accepted ({error})",
             try_="save the weights with safetensors, or as torch.save(model.state_dict(), FILE)",
         ) from error
@@ -174,7 +183,10 @@ def _load_safetensors(path: Path) -> dict[str, Any]:
         return dict(load_file(path))
     except SafetensorError as error:
         raise UsageError(
-            f"{path.name} is not a safetensors file", why=first_line(error), try_="check that it was copied completely"
+            f"{path.name} is not a safetensors file",
+            code="bad-weights",
+            why=first_line(error),
+            try_="check that it was copied completely",
         ) from error
 
 
@@ -187,6 +199,7 @@ def fill(module: nn.Module, state: StateDict, *, origin: str) -> None:
     if missing or misfits:
         raise UsageError(
             f"the weights in {origin} do not fit this encoder",
+            code="weights-do-not-fit",
             why=f"{len(missing)} tensors are missing and {len(misfits)} another shape: {list_some(missing + misfits, limit=3)}",
             try_="give the --encoder these weights were made for",
         )
@@ -237,6 +250,7 @@ def timm_config(name: str) -> Any:
         close = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3)
         raise UsageError(
             f"no encoder is called {name!r}",
+            code="unknown-encoder",
             why=f"encoders are timm model names, and timm {timm.__version__} does not know this one",
             try_=f"--encoder {close[0]}" if close else "python -c \"import timm; print(timm.list_models('*resnet*'))\"",
         )
@@ -272,7 +286,7 @@ def _refuse_unbuildable(name: str, input_px: int) -> None:
 
 
 def _wrong_size(name: str, input_px: int, why: str, try_: str = "leave --input-px out") -> UsageError:
-    return UsageError(f"{name} cannot be given inputs of {input_px} pixels", why=why, try_=try_)
+    return UsageError(f"{name} cannot be given inputs of {input_px} pixels", code="bad-input-size", why=why, try_=try_)
 
 
 def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
@@ -285,6 +299,7 @@ def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
     except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
         raise MachineError(
             f"the pretrained weights of {name} could not be fetched",
+            code="hub-unreachable",
             why=f"they come from the model hub, which did not answer: {first_line(error)}",
             try_=f"{_ways_to_weights(name)}, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
         ) from error

@@ -177,6 +177,7 @@ def _convert_or_refuse(network: FrozenNetwork, calibration: NDArray[Any] | None)
     except Exception as error:  # tracing, conversion and quantisation raise types of three packages
         raise MachineError(
             f"OpenVINO cannot run {network.title}",
+            code="openvino-cannot-convert",
             why=f"converting it failed: {type(error).__name__}: {first_line(error)}",
             try_="--engine torch",
         ) from error

@@ -213,6 +213,7 @@ def extract(
     if lost := stored.lost():
         raise DataError(
             f"{len(lost)} {recipe.items} have no features: {list_some(lost)}",
+            code="features-missing",
             why="their jobs failed; the .failed files in features/ say why",
             try_="run the same command again to retry them",
         )
@@ -245,6 +246,7 @@ def tell_cost(session: Session, recipe: FeatureRecipe, *, num_items: int, num_pe
     if num_pending and pending + _MARGIN_BYTES > free_bytes:
         raise MachineError(
             f"the cache would take {format_bytes(pending)}, and {format_bytes(free_bytes)} are free at {session.workspace.root}",
+            code="disk-too-small",
             why=f"{format_bytes(each)} for each of {format_count(num_pending, recipe.item, recipe.items)} ({what}), "
             f"and {format_bytes(_MARGIN_BYTES)} should stay free",
             try_=f"another disk with --out, {recipe.smaller}, or --cut none, which keeps pixels instead",

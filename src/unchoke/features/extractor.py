@@ -114,6 +114,7 @@ def set_up(
     if encoder.spec.weights_sha256 != recipe.encoder.weights_sha256:
         raise UsageError(
             f"the weights of {recipe.encoder.name} changed while the command ran",
+            code="weights-changed",
             why="features of two sets of weights are never mixed",
             try_="run the same command again",
         )

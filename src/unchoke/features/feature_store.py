@@ -166,6 +166,7 @@ def _start_by_directory(file: IO[bytes], name: str) -> int:
 def _not_a_shard(path: Path, error: Exception) -> DataError:
     return DataError(
         f"{path.name} is not a feature shard",
+        code="damaged-shard",
         why=f"it could not be read as an uncompressed float16 NPZ: {error}",
         try_=f"delete {path} and run the same command again: its job is done anew",
     )

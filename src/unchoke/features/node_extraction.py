@@ -209,6 +209,7 @@ def _agreeing(parcel: EngineParcel, recipe: FeatureRecipe, sample: ExtractionSam
             refused.append(f"{label} disagrees: {agreement.in_words(tolerance)}")
     raise NodeRefused(
         f"{socket.gethostname()} computes other features than the driver",
+        code="node-disagrees",
         why="; ".join(refused),
         try_="the same versions of torch and OpenVINO there as here",
     )
@@ -227,7 +228,12 @@ def encode_sample(engine: FrozenEngine, read: Read, recipe: FeatureRecipe, items
     for item_id, content in items:
         found = read(item_id, content)
         if isinstance(found, str):
-            raise NodeRefused(f"{socket.gethostname()} cannot read {item_id}", why=found, try_="the same decoders there as here")
+            raise NodeRefused(
+                f"{socket.gethostname()} cannot read {item_id}",
+                code="node-cannot-read",
+                why=found,
+                try_="the same decoders there as here",
+            )
         inputs += list(found)
     return to_half(engine.encode(np.stack(inputs)), of=recipe.network)
 
@@ -308,6 +314,7 @@ def take_sample(
     if not chosen:
         raise DataError(
             f"none of the {recipe.items} could be read",
+            code="unreadable-photos",
             why="nodes are compared with this machine on a few of them first",
             try_="unchoke check DATA",
         )

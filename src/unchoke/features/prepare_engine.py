@@ -122,12 +122,14 @@ def refuse_unknown_precision(settings: Settings, rules: EngineRules) -> None:
     if engine and able:
         raise UsageError(
             f"--engine {engine} does not run --precision {precision}",
+            code="precision-unsupported",
             why=f"it runs {', '.join(rules.precisions[engine])}",
             try_=f"--precision {precision} alone picks the engine that does",
         )
     known = [name for one in ([engine] if engine else rules.precisions) for name in rules.precisions[one]]
     raise UsageError(
         f"{rules.nouns} are not computed in {precision}" + (f" by {engine}" if engine else ""),
+        code="precision-unsupported",
         why=f"there are {', '.join(dict.fromkeys(known))}",
         try_="--precision bf16, or leave it out",
     )
@@ -231,7 +233,12 @@ def _refuse_unmet_wish(wanted: Settings, choice: Choice) -> None:
         asked = " ".join(
             f"--{key} {value}" for key, value in (("engine", wanted.engine), ("precision", wanted.precision)) if value
         )
-        raise MachineError(f"{asked} cannot be used here", why=choice.reason, try_="leave the option out and let it be chosen")
+        raise MachineError(
+            f"{asked} cannot be used here",
+            code="engine-unusable",
+            why=choice.reason,
+            try_="leave the option out and let it be chosen",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +288,7 @@ def prepare_encoder(session: Session, pictures: Sequence[Picture]) -> FrozenEnco
     if settings.cut == NONE:
         raise UsageError(
             "--cut none leaves nothing to extract",
+            code="nothing-to-extract",
             why="all of the network trains, from pixels: no part of it is run once and kept",
             try_="unchoke train DATA --cut none, or unchoke extract DATA --cut -4",
         )

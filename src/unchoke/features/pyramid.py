@@ -150,6 +150,7 @@ def _refuse_odd_patch(patch_px: int, strides: tuple[int, ...]) -> None:
         near = max(1, math.ceil(patch_px / max(strides))) * max(strides)
         raise UsageError(
             f"patches of {patch_px} pixels do not fit a stride of {max(strides)}",
+            code="bad-patch-size",
             why="every level must cover the patch exactly",
             try_=f"--patch-size {near}",
         )
@@ -160,6 +161,7 @@ def _refuse_unknown_strides(name: str, strides: tuple[int, ...], known: list[int
         has = [str(stride) for stride in dict.fromkeys(known)]
         raise UsageError(
             f"{name} has no maps at stride {' or '.join(missing)}",
+            code="bad-strides",
             why=f"it has them at {', '.join(has)}",
             try_=f"--strides {','.join(has)}, or --encoder tf_efficientnet_lite0, which has 2,4,8,16,32",
         )
@@ -168,6 +170,7 @@ def _refuse_unknown_strides(name: str, strides: tuple[int, ...], known: list[int
 def _no_pyramid(name: str, why: str) -> UsageError:
     return UsageError(
         f"{name} gives no maps at several strides",
+        code="no-pyramid",
         why=why,
         try_="--encoder tf_efficientnet_lite0, or another convolutional network",
     )

@@ -158,6 +158,7 @@ def check_output(output: str) -> str:
     if not output or output.startswith("/") or ".." in output.split("/") or "\\" in output or re.match(r"[A-Za-z]:", output):
         raise DataError(
             f"{output!r} is not a path inside the queue's folder",
+            code="outside-queue",
             why="a job writes only below the folder of its queue",
             try_="remove that row from jobs_queue.csv, or delete the file: the plan is then made anew",
         )

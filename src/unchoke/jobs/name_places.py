@@ -64,6 +64,7 @@ def _table(names: Sequence[str]) -> dict[str, int]:
         twice = [name for place, name in enumerate(names) if table[name] != place]
         raise DataError(
             f"{len(twice)} items occur more than once: {list_some(list(islice(twice, 100)))}",
+            code="duplicate-items",
             why="an item's id says which row of which artefact is its own",
             try_="give every item its own id",
         )

@@ -175,6 +175,7 @@ def _check_members(row: dict[str, str], *, place: int) -> None:
 def _unreadable(why: str) -> DataError:
     return DataError(
         "jobs_queue.csv cannot be read",
+        code="damaged-queue",
         why=why,
         try_=PLAN_AGAIN,
     )

@@ -195,6 +195,7 @@ class WorkerPool(Generic[T, R]):
         if self._stillborn >= _STILLBORN_LIMIT:
             raise MachineError(
                 f"worker processes cannot be started here: the last one {how} before it was ready",
+                code="workers-cannot-start",
                 why=f"{self._stillborn} in a row ended that way; too little memory, or a script without an"
                 " `if __name__ == '__main__'` guard, does this",
                 try_="run the same command again with --workers 1",
@@ -251,6 +252,7 @@ def _descriptors_explained(num_workers: int) -> Iterator[None]:
             raise
         raise MachineError(
             f"too many open files to start {num_workers} worker processes",
+            code="too-many-open-files",
             why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
             try_=f"run the same command again with --workers {max(1, num_workers // 2)}",
         ) from error

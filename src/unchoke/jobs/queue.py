@@ -99,6 +99,7 @@ class JobQueue:
             known = sorted(self._jobs)
             raise UsageError(
                 f"there is no job {job_id!r}",
+                code="no-such-job",
                 why=f"{QUEUE_NAME} has {list_some(known)}" if known else "nothing has been planned yet",
                 try_=f"name one of the ids in the first column of {self.file}",
             )
@@ -350,6 +351,7 @@ def _refuse_other_fingerprint(known: Job | None, job: Job) -> None:
     if known is not None and known.fingerprint != job.fingerprint:
         raise DataError(
             f"job {job.job_id} already belongs to {known.fingerprint}, not to {job.fingerprint}",
+            code="fingerprint-collision",
             why="two fingerprints begin with the same eight characters, and would write to the same files",
             try_="use another folder with --out DIR",
         )

@@ -183,6 +183,7 @@ def _too_many_failed(failed: Mapping[str, str], limit: int) -> DataError:
     reasons = [f"{job_id}: {reason}" for job_id, reason in failed.items()]
     return DataError(
         f"{format_count(len(failed), 'job')} failed: {list_some(reasons, limit=3)}",
+        code="jobs-failed",
         why=f"at most {limit} may fail; each failure is kept with its traceback in a .failed file beside jobs_queue.csv",
         try_="remove the cause and run the same command again: only jobs that are not done are run",
     )
@@ -191,6 +192,7 @@ def _too_many_failed(failed: Mapping[str, str], limit: int) -> DataError:
 def _interrupted(num_done: int, num_jobs: int) -> Interrupted:
     return Interrupted(
         f"stopped on request after {num_done} of {format_count(num_jobs, 'job')}",
+        code="interrupted",
         why="Ctrl-C or SIGTERM asked for it; every finished job is kept",
         try_="run the same command again: it goes on from here",
     )

@@ -193,4 +193,9 @@ def put_in_place(repaired: FileFix) -> None:
         path.chmod(mode & 0o7777)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UsageError(f"cannot write {repaired.path}", why=why, try_="--diff shows the fixes without writing them") from error
+        raise UsageError(
+            f"cannot write {repaired.path}",
+            code="output-not-writable",
+            why=why,
+            try_="--diff shows the fixes without writing them",
+        ) from error

@@ -199,13 +199,18 @@ def _files_at(path: Path) -> Iterator[tuple[Path, str]]:
                     yield Path(entry.path), entry.relative
         except OSError as error:
             why = f"{error.filename or path}: {error.strerror or error}"
-            raise UsageError(f"cannot list {path}", why=why, try_="name the folders and files that can be read") from error
+            raise UsageError(
+                f"cannot list {path}", code="cannot-list", why=why, try_="name the folders and files that can be read"
+            ) from error
     elif path.exists():
         refuse_special(path)
         yield path, ""
     else:
         raise UsageError(
-            f"there is no {path}", why="it is neither a file nor a folder", try_="give a notebook, a script or a folder"
+            f"there is no {path}",
+            code="no-such-file",
+            why="it is neither a file nor a folder",
+            try_="give a notebook, a script or a folder",
         )
 
 

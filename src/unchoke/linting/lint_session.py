@@ -103,7 +103,12 @@ def run_lint(
         result = join_results([result, lint_file(source, rules)])
     if not result.files:
         why = "there is no .py and no .ipynb file; hidden folders, build, dist and environments are passed over"
-        raise UsageError(f"nothing to lint in {', '.join(files)}", why=why, try_="name a notebook, a script or another folder")
+        raise UsageError(
+            f"nothing to lint in {', '.join(files)}",
+            code="nothing-to-lint",
+            why=why,
+            try_="name a notebook, a script or another folder",
+        )
     repaired = _repaired(result, rules, stdin) if fix or diff else {}
     if fix:
         for file in repaired.values():

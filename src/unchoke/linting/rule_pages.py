@@ -108,7 +108,10 @@ def main(arguments: Sequence[str]) -> None:
     if not folder.parent.is_dir():
         why = f"there is no folder {folder.parent} here"
         raise UsageError(
-            f"cannot write the pages to {folder}", why=why, try_="run it in the root of the repository, or name a folder"
+            f"cannot write the pages to {folder}",
+            code="output-not-writable",
+            why=why,
+            try_="run it in the root of the repository, or name a folder",
         )
     write_pages(folder)
 

@@ -77,7 +77,12 @@ def _not_opened(request: Request, error: Exception) -> Response:
     assert isinstance(error, OSError)
     named = error.filename or "a file of the workspace"
     why = error.strerror or str(error)
-    return _told(request, DataError(f"{named} cannot be opened", why=why, try_="see to that file, then load the page again"))
+    return _told(
+        request,
+        DataError(
+            f"{named} cannot be opened", code="cannot-open-page", why=why, try_="see to that file, then load the page again"
+        ),
+    )
 
 
 def _nowhere(request: Request, _error: Exception | None) -> Response:

@@ -82,7 +82,10 @@ class PageState:
         found = next((run for run in self.runs() if run.name == name), None)
         if found is None:
             raise UsageError(
-                f"there is no run {name!r}", why="the workspace lists no such run", try_=f"unchoke runs list{self.out}"
+                f"there is no run {name!r}",
+                code="no-such-run",
+                why="the workspace lists no such run",
+                try_=f"unchoke runs list{self.out}",
             )
         return found
 
@@ -168,7 +171,10 @@ async def read_body(request: Request, *, most_bytes: int) -> bytes:
         size += len(part)
         if size > most_bytes:
             raise UsageError(
-                f"more than {most_bytes:,} bytes were sent", why="no photo of the usual kind is that large", try_="a smaller file"
+                f"more than {most_bytes:,} bytes were sent",
+                code="upload-too-large",
+                why="no photo of the usual kind is that large",
+                try_="a smaller file",
             )
         parts.append(part)
     return b"".join(parts)

@@ -42,7 +42,9 @@ async def _written(request: Request, act: Any) -> Response:
     except ValueError:
         told = None
     if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
-        raise UsageError("that was no decision", why="a JSON object of texts is expected", try_="press one of the keys")
+        raise UsageError(
+            "that was no decision", code="bad-decision", why="a JSON object of texts is expected", try_="press one of the keys"
+        )
     return await run_in_threadpool(act, state_of(request), told)
 
 
@@ -50,11 +52,14 @@ def _decide(state: PageState, told: dict[str, str]) -> Response:
     catalogue = state.catalogue()
     place = None if catalogue is None else catalogue.place(told.get("photo", ""))
     if catalogue is None or place is None:
-        raise UsageError("there is no such photo", why="it may have gone from the manifest", try_="load the page again")
+        raise UsageError(
+            "there is no such photo", code="no-such-photo", why="it may have gone from the manifest", try_="load the page again"
+        )
     finding, value, act = told.get("finding", ""), told.get("value", "").strip(), told.get("act", "")
     if act.startswith(VALUE) and act.removeprefix(VALUE) not in catalogue.values:
         raise UsageError(
             f"photos have no value {act.removeprefix(VALUE)!r}",
+            code="unknown-value",
             why=f"there are {', '.join(catalogue.values) or 'classes alone'}",
             try_="load the page again",
         )

@@ -124,7 +124,10 @@ class Review:
             item = next((one for one in self.items() if one.id == finding), None)
             if item is None or not item.suggested:
                 raise UsageError(
-                    "nothing is suggested here", why="the finding has no decision to take over", try_="d, k or a label"
+                    "nothing is suggested here",
+                    code="nothing-suggested",
+                    why="the finding has no decision to take over",
+                    try_="d, k or a label",
                 )
             return list(item.suggested)
         decisions = {"drop": (USE, DROP), "keep": (USE, KEEP), "label": (LABEL, value)}
@@ -132,7 +135,10 @@ class Review:
             decisions[act] = (act, value)
         if act not in decisions or not decisions[act][1]:
             raise UsageError(
-                f"{act!r} is no decision", why="there are label, value, drop, keep and accept", try_="press one of the keys"
+                f"{act!r} is no decision",
+                code="bad-decision",
+                why="there are label, value, drop, keep and accept",
+                try_="press one of the keys",
             )
         return [Correction(sample_id, *decisions[act])]
 

@@ -117,7 +117,9 @@ def report_page(request: Request) -> Response:
     run = state.run(request.path_params["run"])
     record = _record(state, run)
     if record is None:
-        raise DataError(f"{run.name} has no report", why=f"it is {run.status}", try_=f"{run.command}{state.out}")
+        raise DataError(
+            f"{run.name} has no report", code="no-report", why=f"it is {run.status}", try_=f"{run.command}{state.out}"
+        )
     return serve_page(render_report(record), of=f"the report of {run.name}")
 
 
@@ -126,7 +128,12 @@ def compare_page(request: Request) -> Response:
     state = state_of(request)
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     if len(names) != _TWO:
-        raise UsageError(f"{len(names)} runs were chosen", why="two are compared", try_="go back and tick two of them")
+        raise UsageError(
+            f"{len(names)} runs were chosen",
+            code="compare-needs-two",
+            why="two are compared",
+            try_="go back and tick two of them",
+        )
     runs = [state.run(name) for name in names]
     rows, note = comparison_rows(runs)
     return show(

@@ -70,6 +70,7 @@ def _bind(host: str, port: int) -> socket.socket:
         found.close()
         raise UsageError(
             f"the page cannot listen on {host} port {port}",
+            code="address-in-use",
             why=str(error),
             try_="leave --port out for one that is free, and --host for this machine alone",
         ) from error

@@ -143,7 +143,9 @@ def _linted(file: Path) -> dict[str, Any] | None:
         told = {"command": shlex.join(["unchoke", "lint", *kept["words"]]), "when": report_facts.moment(kept["when"])}
         return {**told, "items": found[:_MOST_LINTED], "num": len(found), "files": kept["files"], "unread": unread}
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{file} cannot be read", why=str(error), try_="type the lint command again") from error
+        raise DataError(
+            f"{file} cannot be read", code="unreadable-findings", why=str(error), try_="type the lint command again"
+        ) from error
 
 
 def _found_in(file: Path) -> list[dict[str, Any]]:
@@ -153,7 +155,10 @@ def _found_in(file: Path) -> list[dict[str, Any]]:
         return [report_facts.describe_finding(one) for one in rank([Finding(**row) for row in plain])]
     except (ValueError, TypeError) as error:
         raise DataError(
-            f"{file.name} of {file.parent.name} cannot be read", why=str(error), try_="profile the script again"
+            f"{file.name} of {file.parent.name} cannot be read",
+            code="unreadable-findings",
+            why=str(error),
+            try_="profile the script again",
         ) from error
 
 

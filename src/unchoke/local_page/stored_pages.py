@@ -24,5 +24,10 @@ def serve_page(text: str, *, of: str) -> HTMLResponse:
     found = _META.search(text[:4096])
     policy = unescape(found[1]) if found else ""
     if not _SOUND.fullmatch(policy):
-        raise DataError(f"{of} is no page of ours", why="it does not say which scripts may run in it", try_="write it again")
+        raise DataError(
+            f"{of} is no page of ours",
+            code="not-our-page",
+            why="it does not say which scripts may run in it",
+            try_="write it again",
+        )
     return HTMLResponse(text, headers={"Content-Security-Policy": f"{policy}; {_APART}"})

@@ -276,11 +276,17 @@ def _allocator_setting() -> Any:
 
 def _refuse_odd_limit(device: torch.device, limit_bytes: int) -> None:
     if limit_bytes <= 0:
-        raise UsageError(f"--memory {limit_bytes} leaves nothing", why="a limit is more than nothing", try_="--memory 4GB")
+        raise UsageError(
+            f"--memory {limit_bytes} leaves nothing",
+            code="bad-memory-limit",
+            why="a limit is more than nothing",
+            try_="--memory 4GB",
+        )
     total = device_total_bytes(device)
     if limit_bytes > total:
         raise MachineError(
             f"--memory {format_bytes(limit_bytes)} is more than there is",
+            code="memory-limit-too-high",
             why=f"{device} has {format_bytes(total)}",
             try_=f"--memory {total * 9 // 10 // 1_000_000}MB, or no --memory: then what is free is used",
         )
@@ -291,6 +297,7 @@ def _allocator_fraction(limit_bytes: int, *, context_bytes: int, total_bytes: in
     if limit_bytes <= context_bytes:
         raise MachineError(
             f"--memory {format_bytes(limit_bytes)} is too little for CUDA itself",
+            code="memory-limit-too-low",
             why=f"its context takes {format_bytes(context_bytes)} before the first tensor",
             try_=f"--memory {(context_bytes + 1_000_000_000) // 1_000_000}MB, or --device cpu",
         )

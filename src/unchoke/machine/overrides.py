@@ -30,6 +30,7 @@ def normalise(overrides: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise UsageError(
             f"not a setting of the device policy: {list_some(unknown)}",
+            code="unknown-settings",
             why=f"the settings are {', '.join(_READERS)}",
             try_="unchoke doctor",
         )
@@ -43,7 +44,10 @@ def _text_of(*allowed: str) -> Callable[[str, Any], dict[str, Any]]:
     def read(name: str, value: Any) -> dict[str, Any]:
         if value not in allowed:
             raise UsageError(
-                f"{name} {value!r} is not known", why=f"it is one of {', '.join(allowed)}", try_=f"{name}={allowed[0]}"
+                f"{name} {value!r} is not known",
+                code="unknown-choice",
+                why=f"it is one of {', '.join(allowed)}",
+                try_=f"{name}={allowed[0]}",
             )
         return {name: value}
 
@@ -56,7 +60,9 @@ def _any_text(name: str, value: Any) -> dict[str, Any]:
 
 def _flag(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, bool):
-        raise UsageError(f"{name} {value!r} is not yes or no", why="it is either on or off", try_=f"{name}=True")
+        raise UsageError(
+            f"{name} {value!r} is not yes or no", code="unknown-choice", why="it is either on or off", try_=f"{name}=True"
+        )
     return {name: value}
 
 
@@ -64,7 +70,10 @@ def _count(least: int) -> Callable[[str, Any], dict[str, Any]]:
     def read(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UsageError(
-                f"{name} {value!r} is not a count", why=f"it is a whole number from {least} up", try_=f"{name}={least}"
+                f"{name} {value!r} is not a count",
+                code="out-of-range",
+                why=f"it is a whole number from {least} up",
+                try_=f"{name}={least}",
             )
         return {name: value}
 
@@ -76,7 +85,12 @@ def _precision(_: str, value: Any) -> dict[str, Any]:
     if value == "int8":
         return {"engine": "openvino:int8"}
     if value not in _DTYPES:
-        raise UsageError(f"--precision {value!r} is not known", why="it is f32, bf16, fp16 or int8", try_="--precision f32")
+        raise UsageError(
+            f"--precision {value!r} is not known",
+            code="unknown-choice",
+            why="it is f32, bf16, fp16 or int8",
+            try_="--precision f32",
+        )
     return {"dtype": _DTYPES[value]}
 
 

@@ -141,11 +141,14 @@ def _device(facts: MachineFacts, wanted: dict[str, Any]) -> Choice:
 def _checked_device(facts: MachineFacts, device: str) -> str:
     kind, _, index = device.partition(":")
     if kind not in {"cuda", "mps", "cpu"} or (index and not index.isdigit()) or (kind == "cpu" and int(index or 0)):
-        raise UsageError(f"no such device: {device!r}", why="devices are cpu, cuda, cuda:N and mps", try_="--device cpu")
+        raise UsageError(
+            f"no such device: {device!r}", code="unknown-device", why="devices are cpu, cuda, cuda:N and mps", try_="--device cpu"
+        )
     if kind != "cpu" and int(index or 0) >= len(facts.of_kind(kind)):
         there = ", ".join([*(f"{card.kind}:{card.index} ({card.name})" for card in facts.accelerators), "cpu"])
         raise MachineError(
             f"--device {device}: this machine has none that torch {facts.torch_version} can use",
+            code="device-not-available",
             why=f"there is {there}",
             try_=f"--device {facts.accelerators[0].kind if facts.accelerators else 'cpu'}",
         )
@@ -206,6 +209,7 @@ def _checked_dtype(card: Accelerator | None, dtype: str) -> str:
     if dtype == "bfloat16" and card is not None and card.capability is not None and card.capability < (8, 0):
         raise MachineError(
             f"--precision bf16: {card.name} has no bfloat16",
+            code="precision-unsupported",
             why=f"its compute capability is {card.capability[0]}.{card.capability[1]}; bfloat16 begins with 8.0",
             try_="--precision fp16",
         )
@@ -226,6 +230,7 @@ def _pin_memory(device: str, wanted: dict[str, Any]) -> Choice:
     if wanted.get("pin_memory") and not (on_cuda or device == "mps"):
         raise MachineError(
             "pinned memory was asked for on the CPU",
+            code="device-option-unsupported",
             why="pinning speeds copies to an accelerator, and none is used",
             try_="leave pinning to the automatic choice",
         )
@@ -242,6 +247,7 @@ def _non_blocking(device: str, pinned: bool, wanted: dict[str, Any]) -> Choice:
     if wanted.get("non_blocking") and not possible:
         raise MachineError(
             f"copies that do not wait were asked for on {device}",
+            code="device-option-unsupported",
             why="they are safe only from pinned memory to a CUDA card",
             try_="leave non_blocking to the automatic choice",
         )
@@ -288,7 +294,12 @@ def _start_method(facts: MachineFacts, wanted: dict[str, Any]) -> Choice:
 
 def _checked_start_method(facts: MachineFacts, method: str) -> str:
     if facts.system == "Windows" and method != "spawn":
-        raise MachineError(f"start method {method!r} on Windows", why="Windows cannot fork", try_="leave it out: spawn is used")
+        raise MachineError(
+            f"start method {method!r} on Windows",
+            code="device-option-unsupported",
+            why="Windows cannot fork",
+            try_="leave it out: spawn is used",
+        )
     return method
 
 
@@ -333,7 +344,12 @@ def _checked_engines(facts: MachineFacts, device: str, dtype: str, engine: str) 
     if name == "openvino" and not facts.openvino_version:
         raise missing_extra("openvino", extra="openvino", purpose="the engine openvino")
     if name == "openvino" and device != "cpu":
-        raise MachineError(f"engine {engine!r} on {device}", why="OpenVINO is used on the CPU only", try_="--device cpu")
+        raise MachineError(
+            f"engine {engine!r} on {device}",
+            code="device-option-unsupported",
+            why="OpenVINO is used on the CPU only",
+            try_="--device cpu",
+        )
     if precision:
         return (engine,)
     return tuple(f"{name}:{short}" for short in dict.fromkeys([SHORT[dtype], "f32"]))

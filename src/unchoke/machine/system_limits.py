@@ -34,6 +34,7 @@ def limit_reached(error: BaseException) -> MachineError | None:
     if code in _NO_FILES:
         return MachineError(
             "too many files are open at once",
+            code="too-many-open-files",
             why=f"this shell allows {soft_limit('RLIMIT_NOFILE') or 'fewer'} (ulimit -n)",
             try_="ulimit -n 4096, then the same command again: it goes on from here",
         )
@@ -81,7 +82,10 @@ def _no_room_somewhere(error: OSError) -> MachineError:
     if error.errno == errno.EFBIG:
         why = f"{error.strerror}: files may have {soft_limit('RLIMIT_FSIZE')} bytes here (ulimit -f)"
     return MachineError(
-        "something could not be written", why=why, try_=f"make room (df -h shows where it lacks), or lift the limit{_AGAIN}"
+        "something could not be written",
+        code="disk-full",
+        why=why,
+        try_=f"make room (df -h shows where it lacks), or lift the limit{_AGAIN}",
     )
 
 
@@ -90,11 +94,13 @@ def _no_memory(text: str) -> MachineError:
     if limit is None:
         return MachineError(
             "the memory did not suffice",
+            code="out-of-memory",
             why=_first_line(text) or "what was asked for could not be had",
             try_=f"close what else runs, or give a smaller --batch-size or fewer --workers{_AGAIN}",
         )
     return MachineError(
         "the memory that this shell allows did not suffice",
+        code="out-of-memory",
         why=f"a process may have {format_bytes(limit)} of addresses (ulimit -v), and torch alone takes several GB of them",
         try_="ulimit -v unlimited, then the same command again: it goes on from here",
     )
@@ -104,7 +110,10 @@ def _no_threads(text: str) -> MachineError:
     limit = soft_limit("RLIMIT_NPROC")
     allowed = f"this user may have {limit:,} at once (ulimit -u)" if limit is not None else _first_line(text)
     return MachineError(
-        "no further thread or process could be started", why=allowed, try_=f"end what else runs, or give fewer --workers{_AGAIN}"
+        "no further thread or process could be started",
+        code="too-many-processes",
+        why=allowed,
+        try_=f"end what else runs, or give fewer --workers{_AGAIN}",
     )
 
 

@@ -98,6 +98,7 @@ def largest_fitting(found: Sequence[ProbeResult], room: MemoryRoom) -> Choice:
     if not fitting:
         raise MachineError(
             f"not even one patch at a time fits in {format_bytes(room.limit_bytes)}",
+            code="batch-does-not-fit",
             why=f"{format_bytes(max(0, room.step_bytes))} of it are left for the network, and one patch took: {found[0].fact}",
             try_="a larger --memory",
         )

@@ -190,6 +190,7 @@ def _predictions(
             if not np.isfinite(predicted).all():
                 raise DataError(
                     f"the network gives no numbers for scene {work.scene_id}",
+                    code="outputs-not-finite",
                     why="some of its outputs are infinite or not a number, which blending would spread",
                     try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
                 )

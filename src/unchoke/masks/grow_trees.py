@@ -137,6 +137,7 @@ def _node(row: Any) -> TreeNode:
 def _unreadable(fact: str) -> MachineError:
     return MachineError(
         "the trees of this scikit-learn cannot be kept as plain arrays",
+        code="sklearn-unsupported",
         why=fact,
         try_="pip install 'scikit-learn>=1.5,<2'",
     )

@@ -81,6 +81,7 @@ class MaskBlueprint(Blueprint):
         if found.weights_sha256 != spec.weights_sha256:
             raise UsageError(
                 f"the weights of {spec.encoder} changed while the command ran",
+                code="weights-changed",
                 why="a training goes on from the weights it began with",
                 try_="run the same command again",
             )

@@ -125,6 +125,7 @@ class MaskSubject:
         if not counts.any():
             raise DataError(
                 "no pixel of the training patches has a label",
+                code="no-labelled-pixels",
                 why="a decoder learns from labelled pixels",
                 try_="check --label, --mask or --polygons, and --ignore",
             )
@@ -241,6 +242,7 @@ def problem_of(material: PatchMaterial) -> Problem:
     if not len(splits["train"]):
         raise DataError(
             "no patch is left to train on",
+            code="no-training-patches",
             why="patches that share pixels with val or test are left out, and so are those without a label",
             try_="smaller patches with --patch-size, less --overlap, or smaller --val-share and --test-share",
         )

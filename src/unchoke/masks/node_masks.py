@@ -95,6 +95,7 @@ class SegmenterParcel:
             return predictor, how, {} if engine is None else engine.describe()
         raise NodeRefused(
             f"{socket.gethostname()} predicts other masks than the driver",
+            code="node-disagrees",
             why="; ".join(refused),
             try_="the same versions of torch and OpenVINO there as here",
         )
@@ -139,7 +140,7 @@ class MaskNodeWork(NodeWork):
             finish_bands(work, parts, list(task.bands), reader=reader, predictor=self._predictor, batch=self._parcel.batch)
         except SceneError as error:
             what, why, path = (self.told(text) for text in (error.what, error.why, error.path))
-            return SceneError(what, why=why, try_=error.try_, path=path)
+            return SceneError(what, code=error.code, why=why, try_=error.try_, path=path)
         return None
 
 

@@ -250,6 +250,7 @@ def open_mask_source(settings: Settings, facts: Sequence[SceneFacts]) -> MaskSou
     if source is None:
         raise UsageError(
             "there is nothing to learn masks from",
+            code="no-masks",
             why="no label raster was found beside the scenes, and neither --mask nor --polygons was given",
             try_="--label FOLDER of rasters, --mask '(B3-B5)/(B3+B5) > 0', or --polygons FILE.geojson",
         )
@@ -321,6 +322,7 @@ def name_classes(settings: Settings, kept: LabelledPatches) -> tuple[str, ...]:
     if not found:
         raise DataError(
             "no pixel of any scene has a label",
+            code="no-labelled-pixels",
             why="every pixel is outside the labels, not valid, or has the value to be ignored",
             try_="check that labels and scenes lie in the same place, and what --ignore says",
         )
@@ -329,6 +331,7 @@ def name_classes(settings: Settings, kept: LabelledPatches) -> tuple[str, ...]:
     if found == [0]:
         raise DataError(
             "every labelled pixel is of class 0",
+            code="single-class",
             why="there is nothing to tell apart",
             try_="give labels with at least two values, or name the classes with --classes",
         )
@@ -340,6 +343,7 @@ def _refuse_unnamed(names: Sequence[str], found: Sequence[int], patches: Sequenc
     if not 2 <= len(names) <= IGNORE or len(set(names)) < len(names):
         raise UsageError(
             f"--classes names {format_count(len(names), 'class', 'classes')}, {len(set(names))} of them different",
+            code="bad-class-names",
             why=f"there must be 2 to {IGNORE} classes, each with a name of its own",
             try_="--classes clear,cloud",
         )
@@ -347,6 +351,7 @@ def _refuse_unnamed(names: Sequence[str], found: Sequence[int], patches: Sequenc
         scene_id = patches[int(np.flatnonzero(counts[:, above[0]])[0])].scene_id
         raise DataError(
             f"the labels of scene {scene_id} hold the value {above[0]}",
+            code="label-out-of-range",
             why=f"--classes names {len(names)}, so that values may be 0 to {len(names) - 1}",
             try_=f"name all classes, or leave that value out with --ignore {above[0]}",
         )

@@ -94,6 +94,7 @@ def _set_aside(session: Session, material: PatchMaterial, extraction: Extraction
     if not any(patch.split == "train" for patch in material.patches):
         raise DataError(
             "no patch is left to train on",
+            code="no-training-patches",
             why=list_some([finding.message for finding in findings], limit=3),
             try_="mend the files named above and run the same command again",
         )

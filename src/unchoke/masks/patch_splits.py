@@ -58,6 +58,7 @@ def choose_sizes(session: Session, facts: Sequence[SceneFacts]) -> tuple[int, in
     if overlap_px >= patch_px:
         raise UsageError(
             f"patches of {patch_px} pixels cannot share {overlap_px}",
+            code="bad-overlap",
             why="neighbours would never move on",
             try_=f"--overlap {patch_px // 4}",
         )
@@ -164,6 +165,7 @@ def split_patches(
     if not counts["train"]:
         raise DataError(
             "no patch is left to train on",
+            code="no-training-patches",
             why=f"of {format_count(len(kept.patches), 'labelled patch', 'labelled patches')} there are {shares}",
             try_=f"--patch-size {max(_SMALLEST_PATCH_PX, patch_px // 2)}, or --overlap 0",
         )

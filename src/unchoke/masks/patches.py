@@ -227,6 +227,7 @@ def refuse_more_views(num_views: int) -> None:
     if num_views >= NUM_TURNS:
         raise UsageError(
             f"--views {num_views} is more than a patch has",
+            code="too-many-views",
             why=f"a patch can be turned and mirrored in {NUM_TURNS} ways, itself among them",
             try_=f"--views {NUM_TURNS - 1}",
         )

@@ -199,6 +199,7 @@ def _without(session: Session, facts: list[SceneFacts], broken: Sequence[Finding
     if not kept:
         raise DataError(
             "no scene is left to cut patches from",
+            code="no-usable-scene",
             why=list_some([finding.message for finding in broken], limit=3),
             try_="mend the files named above and run the same command again",
         )
@@ -261,6 +262,7 @@ def _tell_pixel_cost(session: Session, patch_bytes: int, num_patches: int, *, th
     if not there and total + _MARGIN_BYTES > free_bytes:
         raise MachineError(
             f"the pixels would take {format_bytes(total)}, and {format_bytes(free_bytes)} are free at {session.workspace.root}",
+            code="disk-too-small",
             why=f"{format_bytes(patch_bytes)} for each of {format_count(num_patches, 'patch', 'patches')}, "
             f"and {format_bytes(_MARGIN_BYTES)} should stay free",
             try_="another disk with --out, a smaller --overlap, or fewer --bands",

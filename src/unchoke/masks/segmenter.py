@@ -59,10 +59,13 @@ class SegmenterConfig:
     def __post_init__(self) -> None:
         if self.decoder not in get_args(Decoder):
             known = " and ".join(get_args(Decoder))
-            raise UsageError(f"unknown decoder: {self.decoder!r}", why=f"there are {known}", try_="--decoder unet")
+            raise UsageError(
+                f"unknown decoder: {self.decoder!r}", code="unknown-choice", why=f"there are {known}", try_="--decoder unet"
+            )
         if self.decoder == "fpn" and self.spec.strides != FPN_STRIDES:
             raise UsageError(
                 f"the decoder fpn cannot be given the strides {','.join(map(str, self.spec.strides))}",
+                code="bad-strides",
                 why="it adds four levels, each twice as fine as the one before",
                 try_=f"--strides {','.join(map(str, FPN_STRIDES))}, or --decoder unet",
             )

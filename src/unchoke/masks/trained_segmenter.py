@@ -77,6 +77,7 @@ class TrainedSegmenter:
         if found.spec.weights_sha256 != spec.weights_sha256:
             raise UsageError(
                 f"these are not the weights of {spec.encoder} that the run was trained with",
+                code="other-weights",
                 why="the frozen part and the decoder must come from the same ones",
                 try_="name the file the run was trained with: --weights FILE",
             )
@@ -148,6 +149,7 @@ def load_segmenter(folder: Path) -> TrainedSegmenter:
     if content.get("format") != SEGMENTER_FORMAT:
         raise DataError(
             f"{path} holds no trained segmenter",
+            code="wrong-model-file",
             why=f"its format is {content.get('format')!r}, not {SEGMENTER_FORMAT!r}",
             try_="give a run of `unchoke segment train`",
         )

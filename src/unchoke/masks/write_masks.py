@@ -284,6 +284,7 @@ def _failures_explained(target: Path) -> Iterator[None]:
 def _unwritten(target: Path, why: str) -> MachineError:
     return MachineError(
         f"{target.name} could not be written",
+        code="mask-not-written",
         why=f"{why}; the disk may be full",
         try_=f"look at the room in {target.parent} and run the same command again: finished parts are kept",
     )

@@ -59,14 +59,17 @@ def choose_kernel(asked: str | None, named: str) -> tuple[str, str]:
             return name, f"the notebook's kernel {named!r} is not installed here" if named not in ("", name, asked) else ""
         if name == asked:
             raise UsageError(
-                f"kernel {name!r} runs {language}", why="cells of Python are read and run", try_=f"--kernel {NATIVE}"
+                f"kernel {name!r} runs {language}",
+                code="kernel-not-python",
+                why="cells of Python are read and run",
+                try_=f"--kernel {NATIVE}",
             )
     raise missing_extra("ipykernel", extra="notebook", purpose="running a notebook")
 
 
 def _no_kernel(name: str, known: Sequence[str]) -> UsageError:
     why = f"installed are {', '.join(known)}" if known else "none is installed"
-    return UsageError(f"there is no kernel {name!r}", why=why, try_="jupyter kernelspec list")
+    return UsageError(f"there is no kernel {name!r}", code="no-such-kernel", why=why, try_="jupyter kernelspec list")
 
 
 def run_cells(
@@ -156,7 +159,12 @@ class NotebookKernel:
         if reply["content"]["status"] != "ok":
             content = reply["content"]
             why = f"{content.get('ename')}: {content.get('evalue')}"
-            raise MachineError(f"cells cannot be measured in kernel {self._name!r}", why=why, try_=f"--kernel {NATIVE}")
+            raise MachineError(
+                f"cells cannot be measured in kernel {self._name!r}",
+                code="kernel-not-measurable",
+                why=why,
+                try_=f"--kernel {NATIVE}",
+            )
 
     def run(self, task: CellTask, limit_s: float) -> CellRun:
         """One cell, to its end or to `limit_s`."""
@@ -293,4 +301,9 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
 def _no_start(name: str, log: Path, error: Exception) -> MachineError:
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
     why = said[-1][:300] if said else str(error)
-    return MachineError(f"the kernel {name!r} did not start", why=why, try_="pip install 'unchoke[notebook]', or --kernel NAME")
+    return MachineError(
+        f"the kernel {name!r} did not start",
+        code="kernel-did-not-start",
+        why=why,
+        try_="pip install 'unchoke[notebook]', or --kernel NAME",
+    )

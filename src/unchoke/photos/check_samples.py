@@ -438,6 +438,7 @@ def refuse_errors(session: Session, findings: list[Finding]) -> None:
     if any(_closes_gate(finding) for finding in errors):
         raise DataError(
             f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",
+            code="unsound-data",
             why="a model trained on it would be wrong, and would not say so",
             try_="mend what is listed and run the same command again; `unchoke check` shows everything, with --json too",
         )

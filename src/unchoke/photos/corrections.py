@@ -57,7 +57,7 @@ class Correction:
 
     def __post_init__(self) -> None:
         if fault := _fault(self.photo, self.what, self.value):
-            raise UsageError(f"no correction: {fault}", why=_RULE, try_=_EXAMPLE)
+            raise UsageError(f"no correction: {fault}", code="bad-correction", why=_RULE, try_=_EXAMPLE)
 
 
 _RULE = "`what` is label, use (drop or keep), group (the id of another photo) or value:TARGET (a number)"
@@ -120,7 +120,10 @@ def corrections_file(workspace: Workspace, named: str | None) -> Path | None:
         return workspace.corrections_file if workspace.corrections_file.exists() else None
     if not Path(named).is_file():
         raise UsageError(
-            f"no corrections at {named}", why="--corrections names a CSV file", try_=f"check the path, or --corrections {IGNORED}"
+            f"no corrections at {named}",
+            code="no-such-file",
+            why="--corrections names a CSV file",
+            try_=f"check the path, or --corrections {IGNORED}",
         )
     return Path(named)
 
@@ -158,7 +161,7 @@ def load_corrections(file: Path) -> Corrections:
             lines.append(Correction(**cells))
     if faults:
         what = f"{file} has {format_count(len(faults), 'line')} that {'corrects' if len(faults) == 1 else 'correct'} nothing"
-        raise DataError(f"{what}: {list_some(faults)}", why=_RULE, try_=_EXAMPLE)
+        raise DataError(f"{what}: {list_some(faults)}", code="bad-correction", why=_RULE, try_=_EXAMPLE)
     return Corrections(file, tuple(lines))
 
 
@@ -191,6 +194,7 @@ def _as_meant(cells: dict[str, str]) -> dict[str, str]:
 def _not_corrections(file: Path, reason: str) -> DataError:
     return DataError(
         f"{file} cannot be read as corrections",
+        code="unreadable-corrections",
         why=reason,
         try_=f"let its first line be {','.join(COLUMNS)}; {_EXAMPLE}",
     )
@@ -299,6 +303,7 @@ def _with_added(samples: Samples, added: Sequence[tuple[FileEntry, str]]) -> Sam
     if extra:
         raise DataError(
             f"{format_count(len(added), 'photo')} outside the table cannot be added: {list_some([one.path for one in entries])}",
+            code="cannot-add-photos",
             why=f"the columns {list_some(list(extra))} that the network sees beside a photo are not known of them",
             try_="add rows to the table instead, or leave --input out",
         )

@@ -108,6 +108,7 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
     except ValueError as error:
         raise DataError(
             f"the manifest {file} cannot be read",
+            code="damaged-manifest",
             why=f"{str(error).splitlines()[0]}; without it the splits are made anew",
             try_=f"rm {shlex.quote(str(file))}",
         ) from error

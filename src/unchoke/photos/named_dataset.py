@@ -23,13 +23,19 @@ def load_dataset(name: str) -> Any:
     """The object that `MODULE:NAME` stands for."""
     module_name, colon, attribute = name.rpartition(":")
     if not colon or not module_name or not attribute:
-        raise UsageError(f"--dataset {name} names no dataset", why="it is written as MODULE:NAME or FILE.py:NAME", try_=_EXAMPLE)
+        raise UsageError(
+            f"--dataset {name} names no dataset",
+            code="bad-dataset-name",
+            why="it is written as MODULE:NAME or FILE.py:NAME",
+            try_=_EXAMPLE,
+        )
     found = _find(_import(module_name), attribute, module_name)
     makes_one = isinstance(found, type) or (callable(found) and not _can_be_loaded(found))
     dataset = _make(found, name) if makes_one else found
     if not _can_be_loaded(dataset):
         raise UsageError(
             f"{name} is no dataset but {type(dataset).__name__}",
+            code="not-a-dataset",
             why="it has neither dataset[0] nor a way to go through its items",
             try_=_EXAMPLE,
         )
@@ -45,7 +51,9 @@ def _import(name: str) -> ModuleType:
     file = Path(name)
     folder, module_name = (file.resolve().parent, file.stem) if file.suffix == ".py" else (Path.cwd(), name)
     if file.suffix == ".py" and not file.is_file():
-        raise UsageError(f"there is no file {name}", why="the dataset was to come from it", try_="check the path")
+        raise UsageError(
+            f"there is no file {name}", code="no-such-file", why="the dataset was to come from it", try_="check the path"
+        )
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     try:
@@ -53,7 +61,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
             why = f"it lies neither in {folder} nor where Python looks for modules"
-            raise UsageError(f"there is no module {module_name}", why=why, try_=f"type it in its folder; {_EXAMPLE}") from None
+            raise UsageError(
+                f"there is no module {module_name}", code="no-such-module", why=why, try_=f"type it in its folder; {_EXAMPLE}"
+            ) from None
         raise _failed(f"the module {module_name}", error) from error
     except Exception as error:  # the user's own code may raise anything
         raise _failed(f"the module {module_name}", error) from error
@@ -67,6 +77,7 @@ def _find(module: ModuleType, attribute: str, module_name: str) -> Any:
             own = [name for name in vars(module) if not name.startswith("_")][:8]
             raise UsageError(
                 f"{module_name} has no {attribute}",
+                code="no-such-dataset",
                 why=f"there is {', '.join(own) or 'nothing'} in it",
                 try_=f"--dataset {module_name}:{close[0]}" if close else _EXAMPLE,
             )
@@ -84,6 +95,7 @@ def _make(maker: Any, name: str) -> Any:
 def _failed(what: str, error: Exception) -> UsageError:
     return UsageError(
         f"{what} did not give a dataset",
+        code="dataset-failed",
         why=f"its own code raised {type(error).__name__}: {error}",
         try_="write a function without arguments that returns the dataset, and name that: --dataset MODULE:FUNCTION",
     )

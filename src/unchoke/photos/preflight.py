@@ -94,6 +94,7 @@ def parse_expect(text: str) -> ImageExpectation:
 def _bad_expect(text: str, word: str) -> UsageError:
     return UsageError(
         f"not understood in --expect {text!r}: {word!r}",
+        code="bad-expectation",
         why=f"it takes a size and a mode, and the modes are {', '.join(sorted(_MODES))}",
         try_="--expect '600x450 rgb'",
     )
@@ -138,10 +139,15 @@ def too_many_failed(failed: Mapping[str, str], total: int, share: float, *, item
     num_unreachable = sum(reason.startswith("unreachable:") for reason in failed.values())
     if len(failed) - num_unreachable <= share * total:
         why = f"{num_unreachable} of them could not be fetched, and at most a share of {share:g} may fail"
-        return MachineError(what, why=why, try_="run the same command again once their store answers: what is finished is kept")
+        return MachineError(
+            what,
+            code="too-many-failed",
+            why=why,
+            try_="run the same command again once their store answers: what is finished is kept",
+        )
     larger = [one for one in _LARGER_SHARES if one > max(share, len(failed) / total)]
     allow = f", or allow more with --max-failures {larger[0]:g}" if larger else ""
-    return DataError(what, why=f"at most a share of {share:g} may fail", try_=f"mend the files{allow}")
+    return DataError(what, code="too-many-failed", why=f"at most a share of {share:g} may fail", try_=f"mend the files{allow}")
 
 
 def facts_frame(facts: Sequence[FileFacts] | pd.DataFrame) -> pd.DataFrame:

@@ -83,6 +83,7 @@ def assign_splits(
     if fold:
         raise UsageError(
             f"--fold {fold} was given without a number of folds",
+            code="folds-missing",
             why="without folds there is one split, made by shares",
             try_=f"--folds 5 --fold {fold}",
         )
@@ -334,6 +335,7 @@ def _refuse_shares(val_share: float, test_share: float) -> None:
     if val_share < 0 or test_share < 0 or val_share + test_share >= 1:
         raise UsageError(
             f"these shares leave nothing to train on: validation {val_share}, test {test_share}",
+            code="bad-split-shares",
             why="each must be 0 or more, and together less than 1",
             try_="use 0.15 for each",
         )
@@ -344,12 +346,14 @@ def _refuse_folds(samples: Samples, folds: int, fold: int, *, column: str = "") 
         own = f"--fold 0 to --fold {folds - 1}, or --fold all" if folds >= 3 else "a column with 3 values or more, or --folds 5"
         raise UsageError(
             f"fold {fold} of {folds} cannot be" + (f" ({column!r} has {format_count(folds, 'value')})" if column else ""),
+            code="no-such-fold",
             why="one fold tests, one validates and the rest trains, so there are at least 3, counted from 0",
             try_=own if column else "use 5 folds and a fold from 0 to 4",
         )
     if samples.frame["split"].ne("").any():
         raise UsageError(
             "folds were asked for, but the data says its splits itself",
+            code="folds-and-splits",
             why="a sample cannot follow both",
             try_="leave out the number of folds, or the split column",
         )
@@ -360,6 +364,7 @@ def _refuse_folds(samples: Samples, folds: int, fold: int, *, column: str = "") 
 def _too_many_folds(folds: int, possible: int) -> DataError:
     return DataError(
         f"{folds} folds cannot be filled",
+        code="too-many-folds",
         why=f"samples that must stay together leave only {format_count(possible, 'part')}",
         try_=f"use {max(3, possible)} folds" if possible >= 3 else "leave out the number of folds",
     )
@@ -368,6 +373,7 @@ def _too_many_folds(folds: int, possible: int) -> DataError:
 def _no_train(splits: Sequence[str]) -> DataError:
     return DataError(
         "no sample is in the train split",
+        code="no-training-samples",
         why=f"the given splits are {', '.join(sorted(set(splits)))}",
         try_="mark some rows as train, or leave --split out to have the splits made",
     )

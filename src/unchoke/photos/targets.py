@@ -67,6 +67,7 @@ def check_target_names(settings: Settings, names: Sequence[str], *, kind: str = 
     if kind == "classification" and given:
         raise UsageError(
             f"{' and '.join(given)} given, but classes are learnt",
+            code="option-not-for-classes",
             why="sums, weights and signs belong to targets, which are numbers",
             try_=f"leave {' and '.join(given)} out, or name targets with --target",
         )
@@ -76,6 +77,7 @@ def check_target_names(settings: Settings, names: Sequence[str], *, kind: str = 
     if unknown:
         raise UsageError(
             f"no target called {list_some([repr(name) for name in unknown])}, which a sum or a weight names",
+            code="no-such-target",
             why=f"the targets are {list_some([repr(name) for name in names], limit=20)}",
             try_="correct the name in --sum or --target-weight, or in unchoke.toml",
         )
@@ -120,6 +122,7 @@ def _check_sums(names: Sequence[str], sums: Sums) -> None:
     if faults:
         raise UsageError(
             f"these sums of targets cannot be derived: {list_some(faults)}",
+            code="bad-sums",
             why=f"a sum is one of the targets ({list_some(names, limit=8)}), made of others",
             try_="--sum TOTAL=A+B, where TOTAL, A and B are all targets",
         )
@@ -150,6 +153,7 @@ def _check_weights(names: Sequence[str], weights: Mapping[str, float]) -> None:
     if faults:
         raise UsageError(
             f"these weights cannot be used: {list_some(faults)}",
+            code="bad-target-weights",
             why="with weights, every target has one, 0 or more, and they do not all vanish",
             try_=f"--target-weight {names[0]}=0.5, once per target (0 leaves a target out of the score)",
         )

@@ -119,6 +119,7 @@ class ModelAgreement:
         promised = f"{precision} promises {self.promise(precision)}"
         raise DataError(
             f"the {format_} file in {precision} does not answer as the run does, so it is not handed over",
+            code="export-disagrees",
             why=f"{self.words()}; on pictures of other sizes {self.other_sizes.words()}; {promised}",
             try_=_TRY[precision],
         )

@@ -50,6 +50,7 @@ def find_judged_photos(found: FoundRun) -> JudgedPhotos:
     if lost:
         raise DataError(
             f"photos the run was judged on are gone: {list_some(lost)}",
+            code="photos-gone",
             why="a file is handed over only after it answered for them",
             try_="put the files back where manifest.csv says they are",
         )
@@ -62,6 +63,7 @@ def refuse_away(found: FoundRun) -> None:
     if found.workspace is None:
         raise UsageError(
             f"{found.record.run} is away from its photos",
+            code="photos-gone",
             why="a file is handed over only after it answered for the photos the run was tested on",
             try_="unchoke export in the workspace where it was trained",
         )
@@ -71,6 +73,7 @@ def judged_on_nothing(run: str, what: str) -> DataError:
     """There is nothing to compare a file on."""
     return DataError(
         f"{run} was judged on no {what}",
+        code="nothing-to-compare",
         why="a file is handed over only after it answered for some of them",
         try_="train with a test or val split",
     )

@@ -44,10 +44,16 @@ def check_format(format_: str, precision: str) -> None:
     """Refuse what there is not."""
     for option, value, known in (("--format", format_, get_args(Format)), ("--precision", precision, get_args(Precision))):
         if value not in known:
-            raise UsageError(f"{option} {value} is not known", why=f"there are {', '.join(known)}", try_=f"{option} {known[0]}")
+            raise UsageError(
+                f"{option} {value} is not known",
+                code="unknown-choice",
+                why=f"there are {', '.join(known)}",
+                try_=f"{option} {known[0]}",
+            )
     if format_ == "pt2" and precision != "f32":
         raise UsageError(
             f"--format pt2 --precision {precision} cannot be written",
+            code="precision-unsupported",
             why="torch's own file keeps weights as they were trained",
             try_="--format onnx, or leave --precision out",
         )
@@ -119,6 +125,7 @@ def _converting() -> Iterator[None]:
     except (RuntimeError, ValueError, TypeError, NotImplementedError, torch.onnx.OnnxExporterError) as error:
         raise MachineError(
             "this network cannot be written as a file for other runtimes",
+            code="export-failed",
             why=f"converting it failed: {type(error).__name__}: {first_line(error)}",
             try_="`unchoke runs export`, which takes the run to another machine with unchoke",
         ) from error

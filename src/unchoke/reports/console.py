@@ -94,7 +94,13 @@ class Console:
             self._flush_progress()
             self._tell(text)
             if self._json:
-                error = {"what": "a bug in unchoke", "why": text.strip().splitlines()[-1], "try": "report it", "exit_code": 70}
+                error = {
+                    "code": "bug",
+                    "what": "a bug in unchoke",
+                    "why": text.strip().splitlines()[-1],
+                    "try": "report it",
+                    "exit_code": 70,
+                }
                 self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": error}))
 
     def error(self, command: str, error: UnchokeError) -> None:
@@ -102,10 +108,16 @@ class Console:
         with self._lock:
             self._flush_progress()
             if self._json:
-                lines = {"what": error.what, "why": error.why, "try": error.try_, "exit_code": error.exit_code}
+                lines = {
+                    "code": error.code,
+                    "what": error.what,
+                    "why": error.why,
+                    "try": error.try_,
+                    "exit_code": error.exit_code,
+                }
                 self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": lines}))
                 return
-            self._say(_labelled("error", error.what), style="bold red")
+            self._say(_labelled("error", f"{error.what} [{error.code}]"), style="bold red")
             self._say(_labelled("why", error.why))
             self._say(_labelled("try", error.try_))
 
@@ -263,6 +275,7 @@ def _labelled(label: str, text: str) -> str:
 def no_stdout(why: str) -> MachineError:
     return MachineError(
         "the answer cannot be written to stdout",
+        code="stdout-closed",
         why=why,
         try_="let stdout go to a file on a disk with room, or to a terminal; what was done is kept, and is not done again",
     )

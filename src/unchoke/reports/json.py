@@ -130,4 +130,4 @@ def load_record(path: Path) -> RunRecord:
 
 
 def _unusable(path: Path, why: str) -> DataError:
-    return DataError(f"cannot read the record {path}", why=why, try_="unchoke runs list")
+    return DataError(f"cannot read the record {path}", code="damaged-record", why=why, try_="unchoke runs list")

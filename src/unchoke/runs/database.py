@@ -81,6 +81,7 @@ def migrate(connection: sqlite3.Connection, *, to_version: int = VERSION) -> Non
     if _version(connection) > VERSION:
         raise MachineError(
             f"experiments.db has version {_version(connection)}, and this unchoke knows versions up to {VERSION}",
+            code="newer-database",
             why="a newer unchoke has written it",
             try_="pip install --upgrade unchoke",
         )
@@ -186,6 +187,7 @@ def _is_full(folder: Path) -> bool:
 def _refused(file: Path, text: str) -> MachineError:
     return MachineError(
         f"{file.name} cannot be used: {text}",
+        code="database-refused",
         why=f"the system refused to read or write {file}",
         try_="see that no other command is using it and that the folder is writable, then run the same command again",
     )
@@ -194,6 +196,7 @@ def _refused(file: Path, text: str) -> MachineError:
 def _damaged(file: Path, text: str) -> DamagedFile:
     return DamagedFile(
         f"{file.name} is damaged: {text}",
+        code="damaged-database",
         why=f"{file} does not hold a sound SQLite database",
         try_=f"mv '{file}' '{file}.damaged', then run the same command again",
     )

@@ -206,6 +206,7 @@ class ExperimentStore:
                 return row
         raise UsageError(
             f"there is no run {str(name)!r}",
+            code="no-such-run",
             why=f"the runs there are: {list_some([row.name for row in known[::-1]])}"
             if known
             else "no run has been recorded yet",
@@ -232,6 +233,7 @@ class ExperimentStore:
         meant = difflib.get_close_matches(metric, names, n=1) or names
         return UsageError(
             f"no finished run has a value of {split}.{metric}",
+            code="no-such-metric",
             why=f"recorded of {split} are: {list_some(names)}" if names else f"nothing has been recorded of {split} yet",
             try_=f"--metric {shlex.quote(meant[0])}" if meant else "unchoke fit DATA",
         )

@@ -50,6 +50,7 @@ class FoundRun:
         if not file.exists():
             raise DamagedFile(
                 f"{file} is gone",
+                code="file-gone",
                 why=f"it holds what {self.record.run} learnt",
                 try_=f"`{self.command}` makes again what is missing" if self.workspace else "export the run again",
             )
@@ -65,6 +66,7 @@ class FoundRun:
         if self.record.draws_masks:
             raise UsageError(
                 f"{self.record.run} draws masks, and `{command}` is for classes and values",
+                code="run-draws-masks",
                 why="it was made by `unchoke segment train`",
                 try_=f"unchoke segment predict {self.record.run} SCENES, or `unchoke report` for its figures",
             )
@@ -94,6 +96,7 @@ def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
         ended = _ENDINGS.get(_status(found.status, workspace))
         raise UsageError(
             f"{found.name} has no result yet" if ended else f"the result of {found.name} is gone",
+            code="no-result-yet",
             why=f"it {ended}: {folder / RECORD} is not written until training ends"
             if ended
             else f"there is no {folder / RECORD}",
@@ -113,6 +116,7 @@ def _refuse_another(found: FoundRun) -> FoundRun:
         return found
     raise DamagedFile(
         f"{found.folder} holds {found.record.run}, not {name}",
+        code="runs-exchanged",
         why="the files of one run were put in the place of another's",
         try_=f"`{commands[0]}{out_option(found.workspace.root)}` makes {name} again",
     )
@@ -131,11 +135,13 @@ def _workspace(out: Path | str | None) -> Workspace:
         named = f"unchoke runs show {workspace.run_folder(folders[-1])}"
         raise UsageError(
             f"{workspace.experiments_file} is gone",
+            code="database-gone",
             why=f"it lists the runs; the files of {list_some(folders)} are there",
             try_=f"put a copy of it in its place, or name a run by its folder: {named}",
         )
     raise UsageError(
         f"there are no runs in {workspace.root}",
+        code="no-runs",
         why="nothing has been trained there",
         try_="unchoke fit DATA, or name the folder with --out",
     )
@@ -184,7 +190,12 @@ def show_run(run: str | Path, *, out: Path | str | None = None) -> RunRecord:
 def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[StoredRun]:
     """Several runs as the database knows them, with the settings they were given."""
     if len(runs) < 2:
-        raise UsageError("one run cannot be compared", why="a comparison needs two", try_="unchoke runs compare exp_1 exp_2")
+        raise UsageError(
+            "one run cannot be compared",
+            code="compare-needs-two",
+            why="a comparison needs two",
+            try_="unchoke runs compare exp_1 exp_2",
+        )
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         return [_stored(experiments, run, workspace) for run in runs]

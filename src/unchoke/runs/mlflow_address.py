@@ -44,7 +44,10 @@ def refuse_unusable(address: str) -> None:
             else f"--log mlflow with {_VARIABLE if os.environ.get(_VARIABLE) else 'the folder'} {uri}"
         )
         raise UsageError(
-            f"{hide_secrets(said)} is no address that MLflow can use", why=hide_secrets(why), try_=f"--log mlflow:{_meant(uri)}"
+            f"{hide_secrets(said)} is no address that MLflow can use",
+            code="bad-mlflow-address",
+            why=hide_secrets(why),
+            try_=f"--log mlflow:{_meant(uri)}",
         )
 
 

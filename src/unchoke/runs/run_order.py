@@ -69,6 +69,7 @@ def _no_order(name: str, metrics: Sequence[str]) -> UsageError:
     meant = difflib.get_close_matches(name, known, n=1) or [RESULT]
     return UsageError(
         f"runs cannot be sorted by {name!r}",
+        code="unknown-order",
         why=f"there are {', '.join(_ORDERS)}, and the metrics {list_some(metrics, limit=8) if metrics else '(none yet)'}",
         try_=f"--sort {meant[0]}",
     )

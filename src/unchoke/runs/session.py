@@ -241,7 +241,12 @@ def default_listener() -> OnEvent:
 def refuse_missing_weights(typed: Path | str | None) -> None:
     """A wrong path is said before files are read and libraries loaded."""
     if typed and not Path(typed).exists():
-        raise UsageError(f"no weights file at {typed}", why="--weights names a file on this machine", try_="check the path")
+        raise UsageError(
+            f"no weights file at {typed}",
+            code="no-such-weights",
+            why="--weights names a file on this machine",
+            try_="check the path",
+        )
 
 
 def _no_data(workspace: Workspace) -> UsageError:
@@ -249,11 +254,16 @@ def _no_data(workspace: Workspace) -> UsageError:
     runs = listing.names(workspace.experiments, prefix="exp_")
     if not runs:
         why, try_ = "this workspace has not seen any yet", "unchoke fit PHOTOS, a folder or a table"
-        return UsageError("no DATA was given", why=why, try_=try_)
+        return UsageError("no DATA was given", code="no-data-given", why=why, try_=try_)
     file = workspace.settings_file
     lost = "is gone" if not file.exists() else "names none"
     why = f"{file.name}, which remembers it for {list_some(runs)}, {lost}"
-    return UsageError("no DATA was given", why=why, try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}")
+    return UsageError(
+        "no DATA was given",
+        code="no-data-given",
+        why=why,
+        try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}",
+    )
 
 
 def _refuse_lost_data(workspace: Workspace, settings: Settings) -> None:
@@ -261,6 +271,7 @@ def _refuse_lost_data(workspace: Workspace, settings: Settings) -> None:
     if isinstance(data := locate(settings.data), Path) and not data.exists():
         raise UsageError(
             f"no such file or folder: {settings.data}",
+            code="no-such-file",
             why=f"{workspace.settings_file} remembers it: it was typed in another folder, or it was moved since",
             try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}",
         )
@@ -271,6 +282,7 @@ def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
     if url := url_behind(workspace.root):
         raise UsageError(
             f"the workspace {url} would not be on this machine",
+            code="workspace-is-remote",
             why="only data is read by URL: a workspace is locked, memory-mapped and renamed into place",
             try_="--out unchoke-out, or leave --out out",
         )
@@ -283,6 +295,7 @@ def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
         if isinstance(folder, Path) and folder.is_dir() and root.is_relative_to(folder.resolve()):
             raise UsageError(
                 f"the workspace {workspace.root} would lie inside {folder}",
+                code="workspace-inside-data",
                 why="nothing is ever written among your pictures",
                 try_=f"run from another folder, or add --out {folder.resolve().parent / 'unchoke-out'}",
             )

@@ -89,6 +89,7 @@ def refuse_unknown_trackers(words: Sequence[str]) -> None:
         if kind not in KINDS or (colon and (kind == "tensorboard" or not address)):
             raise UsageError(
                 f"--log {word} names nothing that runs can be sent to",
+                code="unknown-tracker",
                 why="mlflow, mlflow:URI and tensorboard are known",
                 try_="--log mlflow:http://localhost:5000, or --log tensorboard, which writes into the workspace",
             )

@@ -86,6 +86,7 @@ def assign_splits(
     if val_share < 0 or test_share < 0 or val_share + test_share >= 1:
         raise UsageError(
             f"these shares leave nothing to train on: validation {val_share}, test {test_share}",
+            code="bad-split-shares",
             why="each must be 0 or more, and together less than 1",
             try_="use 0.15 for each",
         )

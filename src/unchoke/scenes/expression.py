@@ -246,4 +246,6 @@ def _at(offset: int | None) -> str:
 
 def _wrong(text: str, *, why: str) -> UsageError:
     shown = text if len(text) <= 120 else f"{text[:117]}..."
-    return UsageError(f"the mask {shown!r} is no formula over the bands", why=why, try_="--mask '(B3-B5)/(B3+B5) > 0'")
+    return UsageError(
+        f"the mask {shown!r} is no formula over the bands", code="bad-mask-formula", why=why, try_="--mask '(B3-B5)/(B3+B5) > 0'"
+    )

@@ -37,6 +37,7 @@ def gdal_name(path: str) -> str:
     if place.scheme not in _PREFIXES:
         raise SceneError(
             f"{path} cannot be read as a scene",
+            code="unreadable-scene",
             why=f"parts of rasters are read from {', '.join(f'{one}://' for one in ('s3', 'gs', 'az', *_WEB))} and local files",
             try_="copy the scenes to a folder of this machine, then give that folder",
             path=path,

@@ -266,6 +266,7 @@ def unreadable(path: str, why: str) -> SceneError:
     """The error for a file that cannot be opened or read."""
     return SceneError(
         f"{path} cannot be read",
+        code="unreadable-scene",
         why=why,
         try_="check the file with gdalinfo -checksum, fetch it again, or take it out",
         path=path,

@@ -154,6 +154,7 @@ def _choose(there: Iterable[BandFile], wanted: Sequence[str], where: str) -> lis
     if missing:
         raise SceneError(
             f"{where} has no band {list_some(missing)}",
+            code="no-such-band",
             why=f"its bands are {list_some(names, limit=20)}",
             try_=f"--bands {','.join(names[:4])}",
             path=there[0].path if there else where,
@@ -165,6 +166,7 @@ def _require_number(dataset: Any, band: BandFile) -> None:
     if not 1 <= band.number <= dataset.count:
         raise SceneError(
             f"{band.path} has no band number {band.number}",
+            code="no-such-band",
             why=f"it holds {dataset.count}",
             try_="correct the number, or give the file as a scene of its own",
             path=band.path,
@@ -203,7 +205,13 @@ def _require_real_numbers(dataset: Any, bands: Sequence[BandFile]) -> None:
         dtype = dataset.dtypes[band.number - 1]
         if "complex" in dtype:
             why = f"band {band.number} holds numbers of the kind {dtype}"
-            raise SceneError(f"{band.path} is complex", why=why, try_="store magnitude or phase as a real band", path=band.path)
+            raise SceneError(
+                f"{band.path} is complex",
+                code="complex-raster",
+                why=why,
+                try_="store magnitude or phase as a real band",
+                path=band.path,
+            )
 
 
 def _photo_header(dataset: Any, band: BandFile, *, swapped: bool) -> _BandHeader:
@@ -242,6 +250,7 @@ def _require_one_crs(opened: Sequence[_BandHeader]) -> None:
         if not _same_crs(first.crs, other.crs) or first.placed != other.placed:
             raise SceneError(
                 f"{other.band.path} lies in another coordinate system than {first.band.path}",
+                code="crs-differs",
                 why=f"the first is in {_spell_crs(other)}, the second in {_spell_crs(first)}",
                 try_="warp one of them with gdalwarp -t_srs, or take the scene out; bands are not reprojected in silence",
                 path=other.band.path,
@@ -298,6 +307,7 @@ def _inspect_label(path: str, first: _BandHeader, grid: Grid, pool: HandlePool) 
         if len(numbers) != 1 or np.dtype(dataset.dtypes[numbers[0] - 1]).kind not in "iufb":
             raise SceneError(
                 f"the label {path} has {len(numbers)} bands of {dataset.dtypes[0]}",
+                code="label-not-one-band",
                 why="a label raster is one band whose numbers are the classes",
                 try_="gdal_translate -b 1 keeps one band; colours must be turned into class numbers first",
                 path=path,
@@ -318,6 +328,7 @@ def _is_aligned(own: Grid, grid: Grid, *, path: str, placed: bool, same: bool) -
             return True
         raise SceneError(
             f"the label {path} does not fit its scene",
+            code="label-does-not-fit",
             why=f"it has {own.width}×{own.height} pixels, the scene {grid.width}×{grid.height}, and one of them has no place "
             "on the map by which to align them",
             try_="give a label of the scene's size, or one with a coordinate system and transform",
@@ -328,6 +339,7 @@ def _is_aligned(own: Grid, grid: Grid, *, path: str, placed: bool, same: bool) -
     if not same and not (own.crs and grid.crs):
         raise SceneError(
             f"the label {path} cannot be placed on its scene",
+            code="label-not-placed",
             why="one of them has a coordinate system and the other has none",
             try_=f"gdal_edit.py -a_srs EPSG:… {path}, with the system it is in",
             path=path,

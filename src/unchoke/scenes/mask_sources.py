@@ -119,6 +119,7 @@ def choose_mask(settings: Settings, *, band_names: Sequence[str], labelled: bool
     if len(given) > 1:
         raise UsageError(
             f"the mask was asked for in {len(given)} ways: {', '.join(given)}",
+            code="options-conflict",
             why="a pixel has one class, so it comes from one place",
             try_=f"keep only {given[0]}",
         )
@@ -139,6 +140,7 @@ def _local_file(named: str) -> Path:
         return place
     raise UsageError(
         f"--polygons {place} is not on this machine",
+        code="polygons-not-local",
         why="polygons are read from a file, and for some formats from files beside it",
         try_=f"copy it here, then --polygons {place.name}",
     )
@@ -167,13 +169,14 @@ class Shapes:
 def check_polygons(path: Path, *, class_field: str | None) -> None:
     """Refuse a file that is missing or cannot be read, or whose class field is lacking or holds no classes."""
     if not path.exists():
-        raise UsageError(f"there is no vector file {path}", why="--polygons names it", try_="check the path")
+        raise UsageError(f"there is no vector file {path}", code="no-such-file", why="--polygons names it", try_="check the path")
     refuse_special(path)
     _, _, _, fields = _read(str(path), class_field=None, max_features=1)
     if class_field is not None and class_field not in fields:
         known = f"its fields are {list_some(fields, limit=20)}" if fields else "its polygons have no fields"
         raise UsageError(
             f"{path.name} has no field {class_field!r}",
+            code="no-such-field",
             why=known,
             try_=f"--polygon-class {fields[0]}" if fields else "leave out --polygon-class: every polygon is class 1",
         )
@@ -195,7 +198,10 @@ def load_polygons(path: str, *, class_field: str | None, content: str, grid: Gri
 
     if not Path(path).exists() or digest_polygons(Path(path)) != content:
         raise DataError(
-            f"{path} changed while the command ran", why="its content is another one now", try_="run the command again"
+            f"{path} changed while the command ran",
+            code="polygons-changed",
+            why="its content is another one now",
+            try_="run the command again",
         )
     crs, wkb, values, _ = _read(path, class_field=class_field)
     areas = shapely.from_wkb(wkb, on_invalid="fix")
@@ -237,6 +243,7 @@ class _PixelPlacement:
             )
             raise SceneError(
                 f"the polygons of {path} cannot be placed on the scene",
+                code="polygons-not-placed",
                 why=lacking,
                 try_="give both a coordinate system, for instance with ogr2ogr -a_srs or gdal_edit -a_srs",
                 path=path,
@@ -277,6 +284,7 @@ def _read(
 def _unreadable(path: str, error: Exception) -> DataError:
     return DataError(
         f"the vector file {path} cannot be read",
+        code="unreadable-polygons",
         why=next(iter(str(error).splitlines()), type(error).__name__),
         try_="open it in QGIS or ogrinfo, and save it again as GeoPackage or GeoJSON",
     )
@@ -290,6 +298,7 @@ def _refuse_lines(path: str, areas: NDArray[Any]) -> None:
     if len(other):
         raise DataError(
             f"{path} holds {len(other)} shapes that are no polygons, the first a {areas[other[0]].geom_type}",
+            code="not-polygons",
             why="only an area says which pixels are inside",
             try_="keep the polygons only, or buffer lines and points",
         )
@@ -304,6 +313,7 @@ def _classes(path: str, field: str | None, values: NDArray[Any]) -> NDArray[np.u
     if len(wrong):
         raise DataError(
             f"the field {field!r} of {path} holds {values[wrong[0]]!r}, which is no class",
+            code="bad-polygon-class",
             why=f"classes are whole numbers from 0 to {IGNORE - 1}; {len(wrong)} of {len(values)} polygons have another value",
             try_="add a field with class numbers, or leave out --polygon-class: every polygon is class 1",
         )

@@ -138,6 +138,7 @@ def _refuse_too_large(arrays: Mapping[str, NDArray[Any]]) -> None:
     if total_bytes > _MOST_BYTES:
         raise UsageError(
             f"arrays of {format_bytes(total_bytes)} do not fit in one NPZ file",
+            code="tile-too-large",
             why="a zip of this kind ends at 4 GB",
             try_="use smaller tiles, for instance --tile-size 1024, or fewer bands",
         )

@@ -147,6 +147,7 @@ def require_scenes(facts: Sequence[SceneFacts], findings: Sequence[Finding], dat
         found = f"{format_count(len(reasons), 'scene')} found, and none could be read: {list_some(reasons, limit=3)}"
         raise DataError(
             f"no scene in {data} can be used",
+            code="no-usable-scene",
             why=found if reasons else "no scene was found there",
             try_="give a folder or table of band files, a multi-band file or a large image; --bands names unusual bands",
         )

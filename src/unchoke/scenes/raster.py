@@ -116,6 +116,7 @@ def _refuse_changed(facts: SceneFacts, path: str) -> None:
     if now != before:
         raise SceneError(
             f"{path} was changed while it was in use",
+            code="scene-changed",
             why=f"it had {before.size_bytes:,} bytes when it was inspected and has {now.size_bytes:,} now, or another time",
             try_="run the command again once the file is complete",
             path=path,
@@ -273,6 +274,7 @@ def _as_classes(stored: NDArray[Any], unlabelled: NDArray[np.bool_], path: str) 
         value = stored[wrong][0]
         raise SceneError(
             f"the label {path} holds the value {value}",
+            code="label-out-of-range",
             why="classes are the whole numbers 0 to 254, and 255 stands for none",
             try_=f"--ignore {int(value)} if it means unlabelled, or number the classes anew",
             path=path,

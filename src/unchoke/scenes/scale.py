@@ -183,6 +183,7 @@ def _percentiles(given: str, how: str) -> tuple[float, float]:
     if not 0 <= low < high <= 100:
         raise UsageError(
             f"--normalise {how} names no two percentiles",
+            code="bad-normalise",
             why="the first must be lower than the second, both from 0 to 100",
             try_="--normalise percentile:2,98",
         )
@@ -201,6 +202,7 @@ def _given(names: Sequence[str], how: str) -> tuple[float, ...]:
         fact = f"no number for {list_some(missing)}" if missing else f"there is no band {list_some(unknown)}"
         raise UsageError(
             f"--normalise {how} does not fit the bands",
+            code="bad-normalise",
             why=f"{fact}; the bands are {list_some(list(names), limit=20)}",
             try_="--normalise " + ",".join(f"{name}=10000" for name in names[:3]),
         )
@@ -215,6 +217,7 @@ def _number(text: str, how: str) -> float:
     if not (value > 0 and np.isfinite(value)):
         raise UsageError(
             f"--normalise {how} holds no number to divide by",
+            code="bad-normalise",
             why=f"{text!r} is not a number above 0",
             try_="--normalise 10000",
         )

@@ -67,6 +67,7 @@ def scan_scenes(
             raise explain_missing(data.url)
         raise UsageError(
             f"no such file or folder: {data}",
+            code="no-such-file",
             why="scenes are a folder, a table or a raster file",
             try_=f"ls {shlex.quote(str(data.absolute().parent))}",
         )
@@ -78,6 +79,7 @@ def scan_scenes(
     if suffix_of(data.name) not in IMAGE_SUFFIXES:
         raise UsageError(
             f"{data} is neither a raster nor a table",
+            code="not-a-scene",
             why=f"rasters end in {', '.join(sorted(IMAGE_SUFFIXES))}; tables in {', '.join(TABLE_SUFFIXES)}",
             try_="give a folder of scenes, or rename the file if its ending is wrong",
         )
@@ -93,7 +95,10 @@ def scan_scene_folder(root: DataPlace, *, bands: Sequence[str] = (), label: str 
     entries = [entry for entry in files.images if place is None or not is_below(entry.path, place)]
     if not entries:
         raise DataError(
-            f"no rasters below {root}", why="scenes are TIFF, JPEG 2000 or picture files", try_=f"ls -R {shlex.quote(str(root))}"
+            f"no rasters below {root}",
+            code="no-scenes",
+            why="scenes are TIFF, JPEG 2000 or picture files",
+            try_=f"ls -R {shlex.quote(str(root))}",
         )
     named = [(entry, split_stem(stem_of(Path(entry.relative).name), wanted=bands)) for entry in entries]
     if any(name is not None and not name.quality for _, name in named):
@@ -109,6 +114,7 @@ def _refuse_columns(data: DataPlace, options: dict[str, object]) -> None:
     if given:
         raise UsageError(
             f"{', '.join(given)} given, but {data} is a folder",
+            code="columns-without-table",
             why="those options are about a table of scenes",
             try_="give the table itself, or leave the options out",
         )
@@ -122,6 +128,7 @@ def _scan_whole_files(root: DataPlace, named: Sequence[tuple[FileEntry, BandName
     if not kept:
         raise DataError(
             f"only quality bands and previews below {root}",
+            code="no-scenes",
             why=f"found {list_some([entry.relative for entry, _ in named])}",
             try_="name them with --bands if they are what you want",
         )

@@ -37,16 +37,9 @@ _SAME_PX = 1e-3
 class SceneError(DataError):
     """A scene that cannot be used; `path` is the file to blame."""
 
-    def __init__(self, what: str, *, why: str, try_: str, path: str = "") -> None:
-        super().__init__(what, why=why, try_=try_)
+    def __init__(self, what: str, *, code: str, why: str, try_: str, path: str = "") -> None:
+        super().__init__(what, code=code, why=why, try_=try_)
         self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self.what, self.why, self.try_, self.path))
-
-
-def _rebuild(what: str, why: str, try_: str, path: str) -> SceneError:
-    return SceneError(what, why=why, try_=try_, path=path)
 
 
 @dataclass(frozen=True)
@@ -239,6 +232,7 @@ def choose_grid(own: Mapping[str, Grid], how: str, *, paths: Mapping[str, str]) 
         if not is_upright(own[name].transform):
             raise SceneError(
                 f"{paths[name]} cannot be resampled",
+                code="grid-rotated",
                 why=f"its rows are turned against the map, and the grids of {base} and {(others or [base])[0]} differ",
                 try_="warp the bands onto one grid with gdalwarp first, or name bands of one grid with --bands",
                 path=paths[name],
@@ -256,6 +250,7 @@ def no_overlap(path: str, bounds: Bounds, other: str, other_bounds: Bounds) -> S
     """The error for two files of one scene that show different places."""
     return SceneError(
         f"{path} does not overlap {other}",
+        code="bands-do-not-overlap",
         why=f"the first covers {_spell(bounds)}, the second {_spell(other_bounds)}",
         try_="put files of one place together, or take this one out",
         path=path,
@@ -272,6 +267,7 @@ def scale_to_pixels(sizes: Mapping[str, tuple[int, int]], *, paths: Mapping[str,
         if (own_height * factor, own_width * factor) != (height, width):
             raise SceneError(
                 f"{paths[name]} does not fit {paths[finest]}",
+                code="band-sizes-do-not-divide",
                 why=f"{own_width}×{own_height} pixels do not divide {width}×{height} evenly, and neither file says where it lies",
                 try_="give the files a place on the map with gdal_translate -a_srs and -a_ullr, or name the bands with --bands",
                 path=paths[name],
@@ -286,7 +282,7 @@ def _as_size(how: str) -> float | None:
     except ValueError:
         return None
     if not (math.isfinite(size) and size > 0):
-        raise UsageError(f"--grid {how} is no pixel size", why="a size is above 0", try_="--grid finest")
+        raise UsageError(f"--grid {how} is no pixel size", code="bad-grid", why="a size is above 0", try_="--grid finest")
     return size
 
 
@@ -300,6 +296,7 @@ def _base_band(own: Mapping[str, Grid], how: str) -> str:
         return how
     raise UsageError(
         f"--grid {how} names no band of the scene",
+        code="bad-grid",
         why=f"its bands are {list_some(list(own), limit=20)}",
         try_=f"--grid finest, --grid coarsest, --grid {next(iter(own))}, or a pixel size such as --grid 10",
     )
@@ -316,6 +313,7 @@ def _resized(grid: Grid, size: float, path: str) -> Grid:
     if size * _FINEST < min(abs(a), abs(e)):
         raise SceneError(
             f"--grid {size:g} makes more pixels of {Path(path).name} than it has any use for",
+            code="grid-too-fine",
             why=f"its own pixels are {abs(a):g} wide, more than {_FINEST} times as much: nearly all would be made up",
             try_=f"--grid {abs(a):g}, or --grid finest",
             path=path,
@@ -333,6 +331,7 @@ def _inside(grid: Grid, common: Bounds, path: str) -> Grid:
     if left >= right or top >= bottom:
         raise SceneError(
             f"{path} has no pixel inside all bands of its scene",
+            code="bands-do-not-overlap",
             why=f"the bands share only {_spell(common)}, less than one pixel of the grid",
             try_="choose a finer --grid, or take the scene out",
             path=path,

@@ -138,6 +138,7 @@ def refuse_repeats(names: Sequence[str]) -> None:
         if canonical(name) in kept:
             raise UsageError(
                 f"--bands names the band {name} twice",
+                code="duplicate-bands",
                 why=f"it is there as {kept[canonical(name)]} already",
                 try_=f"--bands {','.join(kept.values())}",
             )
@@ -228,6 +229,7 @@ def _require_somewhere(scenes: Sequence[Scene], wanted: Sequence[str]) -> None:
     if unknown:
         raise UsageError(
             f"no scene has a band {list_some(unknown)}",
+            code="no-such-band",
             why=f"the bands there are {list_some(names, limit=20)}",
             try_=f"--bands {','.join(names[:4])}",
         )
@@ -275,6 +277,7 @@ def label_place(label: str | None, *, data: DataPlace) -> DataPlace | None:
             return place.absolute()
     raise UsageError(
         f"no such label raster or folder: {label}",
+        code="no-such-label",
         why="--label takes a raster file, a folder of them, or a column of a table of scenes",
         try_=f"ls {shlex.quote(str(locate(label).parent))}",
     )

@@ -101,6 +101,7 @@ def _choose_columns(
     if place is None:
         raise UsageError(
             "no column names the scenes' files",
+            code="no-scene-column",
             why=f"the columns are {describe_columns(table)}",
             try_="--path COLUMN, or --bands with the columns that hold one band each",
         )
@@ -150,6 +151,7 @@ def _require_split_words(table: pd.DataFrame, split: str | None) -> None:
     if unknown:
         raise UsageError(
             f"unknown split in the column {split!r}: {list_some([repr(word) for word in unknown])}",
+            code="unknown-split",
             why=f"a split is one of {', '.join(SPLIT_WORDS)}, or empty",
             try_="replace those words in the table, or leave --split out to have the splits made",
         )

@@ -64,7 +64,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         seals.verify(path)
         return load_tensors(path)
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}", why="weights are read from it", try_="check the path") from None
+        raise UsageError(
+            f"there is no file {path}", code="no-such-file", why="weights are read from it", try_="check the path"
+        ) from None
     except NotTensors as error:
         raise _not_weights(path, str(error)) from error
 
@@ -72,6 +74,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def _not_weights(path: Path, fact: str) -> DataError:
     return DataError(
         f"{path} is not a weights file",
+        code="bad-weights",
         why=f"only tensors and plain values are loaded, and nothing in a file is ever run ({fact[:200]})",
         try_="give a file written by unchoke, or re-save the weights with torch.save(model.state_dict(), FILE)",
     )

@@ -49,6 +49,7 @@ class ArraySource:
         if feats.ndim not in (2, 3):
             raise DataError(
                 f"features of shape {feats.shape} cannot be trained on",
+                code="bad-feature-shape",
                 why="features are (samples, dim) or (samples, views, dim)",
                 try_="reshape the array first",
             )
@@ -119,6 +120,7 @@ def check_problem(problem: Problem, source: FeatureSource) -> None:
     if faults:
         raise DataError(
             f"this problem cannot be trained: {'; '.join(faults)}",
+            code="untrainable",
             why="every sample needs features, a target and at most one split",
             try_="run `unchoke check` on the data, then the same command again",
         )
@@ -198,6 +200,7 @@ def _refuse_not_finite(rows: NDArray[np.float64]) -> None:
     if bad:
         raise DataError(
             f"{bad} feature rows hold values that are not finite",
+            code="features-not-finite",
             why="the cached features are damaged, or overflowed float16 when they were made",
             try_="delete the features folder and run `unchoke extract` again",
         )

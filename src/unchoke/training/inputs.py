@@ -122,18 +122,21 @@ def refuse_unused(settings: Settings) -> None:
     if settings.cut == "pyramid":
         raise UsageError(
             "--cut pyramid is for masks",
+            code="option-needs-masks",
             why="maps at several strides are what a decoder draws from; classes and values come from the network's end",
             try_="--cut end, or `unchoke segment train` for masks",
         )
     if settings.augment is not None and settings.cut != NONE:
         raise UsageError(
             f"--augment {settings.augment} has no effect with --cut {settings.cut}",
+            code="option-has-no-effect",
             why="what is frozen is computed once, so it cannot see other pixels in every epoch",
             try_="--views 4, which caches four augmented views of each image, or --cut none",
         )
     if settings.views and settings.cut == NONE:
         raise UsageError(
             f"--views {settings.views} has no effect with --cut none",
+            code="option-has-no-effect",
             why="nothing is cached but pixels, and those are augmented anew in every epoch",
             try_="--views 0, and --augment light or strong for how much they are varied",
         )
@@ -141,6 +144,7 @@ def refuse_unused(settings: Settings) -> None:
     if settings.fusion != "mean" and tiles.num_tiles == tiles.streams:
         raise UsageError(
             f"--fusion {settings.fusion} has nothing to fuse",
+            code="option-has-no-effect",
             why="each stream is a single tile",
             try_=f"--tiles 2x2 --fusion {settings.fusion}, or leave --fusion out",
         )

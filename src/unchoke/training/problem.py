@@ -69,6 +69,7 @@ def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDAr
     if len(train) == 0 or (kind == "classification" and len(np.unique(targets[train])) < 2):
         raise DataError(
             f"the train split has {len(train)} samples" + (" of a single class" if len(train) else ""),
+            code="untrainable",
             why="there is nothing to learn from it",
             try_="add images, or set the split column so that train holds at least two classes",
         )

@@ -56,6 +56,7 @@ def plan_profile(session: Session, name: str, *, stops: bool = False) -> Profile
     if (settings.devices or 1) > 1:
         raise UsageError(
             f"--devices {settings.devices} cannot be profiled",
+            code="options-conflict",
             why="a profile is taken in one process, and the training would run in others",
             try_="leave --devices out for the profile: the steps are the same",
         )

@@ -92,6 +92,7 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
     if not pictures:
         raise DataError(
             f"none of {num_unreadable} pictures can be read",
+            code="unreadable-photos",
             why="tuning runs on your own pictures",
             try_="unchoke check DATA says what is wrong with each",
         )

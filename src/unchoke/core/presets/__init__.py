@@ -56,6 +56,7 @@ def load_preset(name: str) -> Preset:
         near = get_close_matches(name, known, n=1) or known[:1]
         raise UsageError(
             f"there is no preset {name!r}",
+            code="unknown-preset",
             why=f"there are {', '.join(known)}, and any TOML file of your own by its path",
             try_=f"--preset {near[0]}, or `unchoke presets list` for what each does",
         )
@@ -69,6 +70,6 @@ def _parse(name: str, file: Path) -> Preset:
     try:
         text, loaded = read_toml(file, what=what, try_=try_)
     except OSError as error:
-        raise UsageError(f"{what} cannot be read", why=str(error), try_=try_) from error
+        raise UsageError(f"{what} cannot be read", code="unreadable-file", why=str(error), try_=try_) from error
     about, expects = (str(loaded.pop(key, "")) for key in _TEXTS)
     return Preset(name, about, expects, loaded, text)

@@ -67,6 +67,7 @@ def _unknown(names: Sequence[str], known: Sequence[str]) -> UsageError:
     meant = f"did you mean {' or '.join(near[:3])}? " if near else ""
     return UsageError(
         f"no rule is called {list_some([repr(name) for name in names])}",
+        code="unknown-rule",
         why=f"{meant}rules are in the groups {', '.join(GROUPS)}",
         try_="unchoke lint --list-rules",
     )

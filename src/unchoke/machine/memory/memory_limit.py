@@ -59,7 +59,9 @@ def limit_elsewhere(device: torch.device, asked: int | None) -> MemoryLimit:
     (found,) = probe(LOOK, (str(device), asked), [1], timeout_s=_TIMEOUT_S)
     if found.measured is None:
         why = f"a process that only looks at it failed: {found.fact}"
-        raise MachineError(f"{device} has no room at all", why=why, try_="close what uses it, or --device cpu")
+        raise MachineError(
+            f"{device} has no room at all", code="no-device-memory", why=why, try_="close what uses it, or --device cpu"
+        )
     if asked is None:
         return free_limit(device, found.measured.peak_bytes)
     reason = "enforced by the allocator in every process that tries a size"

@@ -291,6 +291,7 @@ def _refuse_too_large(option: str, size: int, mode: StepMode, room: MemoryRoom) 
     if largest < size:
         raise MachineError(
             f"{option} {size} does not fit in {format_bytes(room.limit_bytes)}",
+            code="batch-does-not-fit",
             why=f"it would take about {format_bytes(mode.bytes_at(size))}, and {_left(room)}",
             try_=f"{option} {largest}" if largest else _TRY,
         )
@@ -302,6 +303,7 @@ def _nothing_fits(probes: Probes, room: MemoryRoom, wanted: MemoryRequest) -> Ma
     remedy = f"--grad-ckpt, or {_TRY}" if wanted.grad_ckpt is False else _TRY
     return MachineError(
         f"training does not fit in {format_bytes(room.limit_bytes)}, not even one sample at a time",
+        code="training-does-not-fit",
         why=f"{'; '.join(tried) or 'nothing was measured'}; {_left(room)}",
         try_=remedy,
     )

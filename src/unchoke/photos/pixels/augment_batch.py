@@ -80,7 +80,12 @@ SPECS = {
 def augment_spec(name: str) -> AugmentSpec:
     """The augmentation of that name."""
     if name not in SPECS:
-        raise UsageError(f"no augmentation is called {name!r}", why=f"there are {', '.join(SPECS)}", try_="--augment light")
+        raise UsageError(
+            f"no augmentation is called {name!r}",
+            code="unknown-augmentation",
+            why=f"there are {', '.join(SPECS)}",
+            try_="--augment light",
+        )
     return SPECS[name]
 
 

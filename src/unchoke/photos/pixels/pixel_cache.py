@@ -63,6 +63,7 @@ def plan_cache(
     if mode is not None and fit[mode] < num_images:
         raise MachineError(
             f"--cache {mode}: the decoded pictures do not fit",
+            code="cache-does-not-fit",
             why=f"{size}; {limits}",
             try_="--cache none, or leave the option out",
         )

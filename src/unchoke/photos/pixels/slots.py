@@ -163,6 +163,7 @@ class DiskSlots:
         if self._reader:
             raise UsageError(
                 f"there is no pixel cache of this kind in {self._folder}",
+                code="no-pixel-cache",
                 why="a process that only reads expects another to have made it",
                 try_="run the whole command again",
             )
@@ -234,6 +235,7 @@ def _own(folder: Path) -> Any:
     except Timeout:
         raise UsageError(
             f"another process uses the pixel cache {folder}",
+            code="pixel-cache-in-use",
             why="one process at a time may fill it",
             try_="wait for it, or run with --cache none",
         ) from None

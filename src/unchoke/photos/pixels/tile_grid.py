@@ -70,6 +70,7 @@ class TilePlan:
         if min(self.streams, self.rows, self.cols) < 1:
             raise UsageError(
                 f"a picture cannot be cut into {self.text} tiles",
+                code="bad-tiles",
                 why="streams, rows and columns count from one",
                 try_="--streams 2 --tiles 2x2, or neither for the whole picture",
             )
@@ -107,7 +108,12 @@ def parse_tiles(text: str) -> tuple[int, int]:
     """``"2x3"`` to (2, 3): rows and columns."""
     match = re.fullmatch(r"\s*([0-9]{1,4})\s*[x×X]\s*([0-9]{1,4})\s*", text)
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
-        raise UsageError(f"not a grid of tiles: {text!r}", why="a grid is rows x columns, each at least 1", try_="--tiles 2x2")
+        raise UsageError(
+            f"not a grid of tiles: {text!r}",
+            code="bad-tiles",
+            why="a grid is rows x columns, each at least 1",
+            try_="--tiles 2x2",
+        )
     return int(match[1]), int(match[2])
 
 

@@ -77,6 +77,7 @@ def _refuse_contradictions(source: DataSource) -> None:
     if source.label is not None and source.targets:
         raise UsageError(
             f"both --label {source.label} and --target {source.targets[0]} were given",
+            code="label-and-target",
             why="a label makes it classification, a target regression",
             try_="leave one of the two out",
         )
@@ -84,6 +85,7 @@ def _refuse_contradictions(source: DataSource) -> None:
     if taken:
         raise UsageError(
             f"a target cannot be called {taken[0]!r}",
+            code="reserved-name",
             why=f"the manifest uses these names itself: {', '.join(FIXED_COLUMNS)}, and input/…",
             try_="rename that column in the table's header",
         )
@@ -95,12 +97,18 @@ def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: 
         if name in learnt:
             raise UsageError(
                 f"{name!r} is both what shall be learnt and an input",
+                code="input-is-target",
                 why="a network that is shown the answer learns nothing else, and its figures mean nothing",
                 try_=f"leave out --input {shlex.quote(name)}",
             )
         if name in taken or inputs.count(name) > 1:
             why = "the column says which image a row is about, or which side it is on" if name in taken else "it was given twice"
-            raise UsageError(f"{name!r} cannot be an input", why=why, try_=f"leave out one --input {shlex.quote(name)}")
+            raise UsageError(
+                f"{name!r} cannot be an input",
+                code="bad-input-column",
+                why=why,
+                try_=f"leave out one --input {shlex.quote(name)}",
+            )
 
 
 def _named(source: DataSource, *, long: tuple[str, str] | None) -> dict[str, list[str]]:
@@ -125,6 +133,7 @@ def require_columns(table: pd.DataFrame, named: dict[str, list[str]]) -> None:
     suggestion = next((column for column in likely if close and column.lower() == close[0]), None) or _usual(table, option)
     raise UsageError(
         f"the table has no column {' nor '.join(f'{name!r} ({option})' for option, name in missing)}",
+        code="no-such-column",
         why=f"its columns are {describe_columns(table)}",
         try_=f"{option} {shlex.quote(suggestion)}" if suggestion else f"name one of them, or leave {option} out",
     )
@@ -246,4 +255,9 @@ def _has_fractions(column: pd.Series[str]) -> bool:
 
 def _unclear(what: str, table: pd.DataFrame, *, option: str, example: str) -> UsageError:
     more = ", or --target COLUMN for a number" if option == "--label" else ", or --id COLUMN"
-    return UsageError(what, why=f"the columns are {describe_columns(table)}", try_=f"{option} {shlex.quote(example)}{more}")
+    return UsageError(
+        what,
+        code="unclear-columns",
+        why=f"the columns are {describe_columns(table)}",
+        try_=f"{option} {shlex.quote(example)}{more}",
+    )

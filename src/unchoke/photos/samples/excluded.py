@@ -63,6 +63,7 @@ def exclude_files(images: Sequence[FileEntry], patterns: Sequence[str]) -> Exclu
     if images and not found.kept:
         raise UsageError(
             f"--exclude leaves none of {format_count(len(images), 'image')}",
+            code="everything-excluded",
             why=f"{', '.join(repr(pattern) for pattern in patterns)} fit every one, {images[0].relative!r} for instance",
             try_="a narrower pattern, '*_mask.png' for instance",
         )

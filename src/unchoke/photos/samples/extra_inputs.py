@@ -98,6 +98,7 @@ def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequ
     if file is None:
         raise UsageError(
             f"the run was trained with extra inputs: {list_some(list(names), limit=20)}",
+            code="inputs-missing",
             why="the network is given these numbers beside each picture, and none were given",
             try_="--inputs TABLE.csv, with a column of picture names and those columns",
         )
@@ -110,6 +111,7 @@ def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequ
     if findings:
         raise DataError(
             f"{place.name} cannot be used: {findings[0].message}",
+            code="bad-inputs",
             why="the network needs one number of each kind for each picture",
             try_=findings[0].fix,
         )
@@ -121,6 +123,7 @@ def _refuse_needless(file: Path | str | None) -> None:
     if file is not None:
         raise UsageError(
             f"--inputs {file} has no use",
+            code="inputs-not-used",
             why="the run was trained on pictures alone",
             try_="leave --inputs out, or name a run that was trained with --input",
         )
@@ -128,7 +131,9 @@ def _refuse_needless(file: Path | str | None) -> None:
 
 def _read(file: DataPlace, names: Sequence[str]) -> pd.DataFrame:
     if not file.is_file():
-        raise UsageError(f"no such table: {file}", why="--inputs names a file that exists", try_="check the path")
+        raise UsageError(
+            f"no such table: {file}", code="no-such-file", why="--inputs names a file that exists", try_="check the path"
+        )
     table = read_table(file)
     if not len(table):
         raise no_rows(file)
@@ -144,6 +149,7 @@ def _choose_key(table: pd.DataFrame, names: Sequence[str], paths: Sequence[str])
     if best is None or not any(found[best].values()):
         raise UsageError(
             "no column of the table names the pictures",
+            code="no-key-column",
             why=f"its columns are {describe_columns(table)}",
             try_="add a column with the pictures' paths or file names",
         )
@@ -163,12 +169,14 @@ def _refuse_unmatched(file: DataPlace, key: str, found: Found) -> None:
     if lost:
         raise DataError(
             f"{format_count(len(lost), 'picture')} without a row in {file.name}: {list_some(lost)}",
+            code="inputs-unmatched",
             why=f"pictures are looked up in its column {key!r}, by path or by file name",
             try_="add their rows, or leave these pictures out",
         )
     if several:
         raise DataError(
             f"{format_count(len(several), 'picture')} could be several rows of {file.name}: {list_some(several, limit=3)}",
+            code="inputs-ambiguous",
             why=f"its column {key!r} does not tell them apart",
             try_=f"write the pictures' folders into {shlex.quote(key)}, too",
         )

@@ -83,6 +83,7 @@ def _walk(root: DataPlace, special: dict[str, str]) -> Iterator[FileEntry]:
     except PermissionError as error:
         raise UsageError(
             f"cannot list {error.filename!r}",
+            code="cannot-list",
             why="this user may not read that folder",
             try_=f"chmod -R u+rX {shlex.quote(str(root))}",
         ) from error
@@ -110,6 +111,7 @@ def require_folders(folders: Sequence[DataPlace]) -> None:
             raise explain_missing(missing[0].url)
         raise UsageError(
             f"no such image folder: {list_some([str(folder) for folder in missing])}",
+            code="no-such-folder",
             why="--images takes folders that exist",
             try_=f"ls {shlex.quote(str(missing[0].parent))}",
         )

@@ -51,6 +51,7 @@ def widen(
     if not len(wide):
         raise DataError(
             "no image has a value for every target",
+            code="no-complete-targets",
             why="; ".join(finding.message for finding in findings),
             try_=f"--target {shlex.quote(names[0])}",
         )
@@ -66,6 +67,7 @@ def _choose_targets(
     if unknown:
         raise UsageError(
             f"no target called {list_some([repr(name) for name in unknown])} in the column {name_column!r}",
+            code="no-such-target",
             why=f"its values are {list_some([repr(name) for name in there], limit=20)}",
             try_=f"--target {shlex.quote(there[0])}",
         )
@@ -73,6 +75,7 @@ def _choose_targets(
     if taken:
         raise UsageError(
             f"a target cannot be called {taken[0]!r}",
+            code="reserved-name",
             why=f"these names are used for other columns: {', '.join(dict.fromkeys((*FIXED_COLUMNS, *reserved)))}, and input/…",
             try_=f"rename it in the column {name_column!r}",
         )

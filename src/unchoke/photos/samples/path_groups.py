@@ -32,6 +32,7 @@ def read_path_groups(relatives: Sequence[str], word: str) -> list[str]:
     if not any(found):
         raise UsageError(
             f"no path has {word!r} with a number",
+            code="no-path-groups",
             why=f"--group {_PREFIX}{word} takes groups from names like {word}12; there are {list_some(list(relatives), limit=3)}",
             try_="name a word that stands before a number in the paths, a column of a table, or leave --group out",
         )

@@ -142,6 +142,7 @@ def _find(source: DataSource, table: pd.DataFrame) -> FolderFiles:
     if not found.images:
         raise DataError(
             f"no images below {list_some([str(root) for root in roots or [source.data.parent]])}",
+            code="no-images",
             why="the rows of a table are matched with image files, and there are none",
             try_="name the folder that holds them with --images, or the URL of each in the table",
         )
@@ -218,6 +219,7 @@ def _refuse_no_match(source: DataSource, table: pd.DataFrame, key: str, matches:
     examples = list_some([repr(str(cell)) for cell in table[key].iloc[:3]])
     raise DataError(
         f"not one row of {source.data.name} names a file below {folders}",
+        code="no-row-matches",
         why=f"the column {key!r} holds {examples}; no image there has such a path, name or stem",
         try_="name the images' folder with --images, or the column that names the files with --path or --id",
     )
@@ -272,6 +274,7 @@ def _assemble(
     if not len(keep):
         raise DataError(
             f"no row of {source.data.name} is usable",
+            code="no-usable-row",
             why="; ".join(finding.message for finding in matches.findings + values.findings + duplicates)
             or "every row has a problem",
             try_="mend the rows named above and run the same command again",
@@ -335,6 +338,7 @@ def _read_splits(table: pd.DataFrame, source: DataSource) -> tuple[list[str] | N
     if unknown:
         raise UsageError(
             f"unknown split in the column {source.split!r}: {list_some([repr(word) for word in unknown])}",
+            code="unknown-split",
             why=f"a split is one of {', '.join(SPLIT_WORDS)}, or empty",
             try_="replace those words in the table, or leave --split out to have the splits made",
         )

@@ -64,6 +64,7 @@ def _no_such(path: Path) -> UsageError:
     if url := url_behind(path):
         return UsageError(
             f"no such file or folder: {path}",
+            code="no-such-file",
             why="a URL in a pathlib.Path loses one of its slashes",
             try_=f"give it as text: {url!r}",
         )
@@ -74,6 +75,7 @@ def _no_such(path: Path) -> UsageError:
     why = f"{parent} holds nothing of that name" if parent.is_dir() else f"{parent} does not exist either"
     return UsageError(
         f"no such file or folder: {path}",
+        code="no-such-file",
         why=why,
         try_=f"unchoke check {shlex.quote(str(parent / close[0]))}" if close else f"ls {shlex.quote(str(parent))}",
     )
@@ -130,6 +132,7 @@ def _refuse_columns(source: DataSource) -> None:
     if given:
         raise UsageError(
             f"{', '.join(given)} given, but {source.data} is a folder",
+            code="columns-without-table",
             why="those options name columns of a table, and the folders that go with it",
             try_="give the table itself as DATA, or leave the options out to use folder names as classes"
             + ("; --group path:WORD takes groups from names like WORD12" if group is not None else ""),
@@ -153,6 +156,7 @@ def _no_images(root: DataPlace, found: FolderFiles) -> DataError:
     if unnamed := sum(suffix_of(name.rstrip("'\"")) in IMAGE_SUFFIXES for name in found.unnameable):
         return DataError(
             f"no image below {root} has a name that can be used",
+            code="name-not-utf8",
             why=f"{format_count(unnamed, 'image')} with names that are not UTF-8, which cannot be written to a manifest: "
             f"{list_some(found.unnameable, limit=3)}",
             try_=f"convmv -f latin1 -t utf-8 -r --notest {shlex.quote(str(root))}, or rename them in another way",
@@ -161,6 +165,7 @@ def _no_images(root: DataPlace, found: FolderFiles) -> DataError:
     seen = f"{format_count(len(found.others) + len(found.unnameable), 'other file')} lie there"
     return DataError(
         f"no images below {root}",
+        code="no-images",
         why=f"{seen}, {foreign:,} of them in picture formats that cannot be decoded here" if foreign else seen,
         try_="give the folder that holds one sub-folder of JPEG, PNG, TIFF or WebP files per class",
     )
@@ -171,6 +176,7 @@ def _no_classes(root: DataPlace, found: FolderFiles) -> UsageError:
     command = f"unchoke check {shlex.quote(str(root / tables[0]) if tables else 'labels.csv')} --images {shlex.quote(str(root))}"
     return UsageError(
         f"{root} holds {format_count(len(found.images), 'image')} but no class folders",
+        code="no-class-folders",
         why="without sub-folders named after classes, a table must say what each image is",
         try_=command if tables else f"write a labels.csv with the columns path and label, then {command}",
     )

@@ -48,6 +48,7 @@ def read_table(path: DataPlace) -> pd.DataFrame:
     if suffix not in TABLE_SUFFIXES:
         raise UsageError(
             f"not a table this can read: {path.name!r}",
+            code="not-a-table",
             why=f"tables end in {', '.join(TABLE_SUFFIXES)}",
             try_="save the table as CSV in UTF-8, or give a folder with one sub-folder per class",
         )
@@ -74,6 +75,7 @@ def _read_csv(path: DataPlace) -> pd.DataFrame:
     except pd.errors.ParserError as error:
         raise DataError(
             f"{path.name} is not a well-formed table",
+            code="malformed-table",
             why=str(error).removeprefix("Error tokenizing data. C error: ").strip(),
             try_="put double quotes around each cell that holds the delimiter or a line break, and double any quotes inside it",
         ) from error
@@ -87,6 +89,7 @@ def _refuse_wide(path: DataPlace, num_columns: int) -> None:
     if num_columns > _MOST_COLUMNS:
         raise DataError(
             f"{path.name} has {num_columns:,} columns",
+            code="table-too-wide",
             why=f"a table with one row per image has at most {_MOST_COLUMNS:,}: ids, labels, targets, inputs",
             try_="keep the columns that are needed, or turn the table around if its rows and columns are swapped",
         )
@@ -96,6 +99,7 @@ def _decode(path: DataPlace) -> str:
     if (size_bytes := _size(path)) > _MOST_BYTES:
         raise DataError(
             f"{path.name} is too large for a table: {format_bytes(size_bytes)}",
+            code="table-too-large",
             why=f"the limit is {format_bytes(_MOST_BYTES)}, tens of millions of rows",
             try_="check that this is the file that was meant; or keep the columns that are needed, as Parquet",
         )
@@ -126,6 +130,7 @@ def _wrong_encoding(path: DataPlace, *, where: str, encoding: str) -> DataError:
     source = shlex.quote(str(path)) if isinstance(path, Path) else f"a copy of {path.name} on this machine"
     return DataError(
         f"{path.name} is not encoded as UTF-8",
+        code="table-not-utf8",
         why=where,
         try_=f"iconv -f {encoding} -t UTF-8 {source} > {shlex.quote(str(converted))}",
     )
@@ -156,6 +161,7 @@ def _read_parquet(path: DataPlace) -> pd.DataFrame:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"{path.name} cannot be read as Parquet",
+            code="malformed-table",
             why=str(error).splitlines()[0],
             try_="write the file again, or save it as CSV",
         ) from error
@@ -182,6 +188,7 @@ def no_rows(path: DataPlace) -> DataError:
     """The error for a table without a single row."""
     return DataError(
         f"{path.name} has zero rows",
+        code="empty-table",
         why="there is nothing to learn from",
         try_="give a table with a header and one row per image",
     )
@@ -191,6 +198,7 @@ def all_dropped(path: DataPlace, count: int, noun: str) -> DataError:
     """The error for data of which corrections leave nothing."""
     return DataError(
         f"corrections drop all {format_count(count, noun)} of {path.name}",
+        code="everything-dropped",
         why="there is nothing left to learn from",
         try_="take some of them back, by lines with an empty value in corrections.csv; or --corrections none",
     )
@@ -202,6 +210,7 @@ def _refuse_twin_columns(path: DataPlace, columns: Iterable[str]) -> None:
     if twins:
         raise DataError(
             f"{path.name} has several columns of the same name: {', '.join(map(repr, twins))}",
+            code="duplicate-columns",
             why="a column is chosen by its name",
             try_="rename the columns in the header so that each name occurs once",
         )

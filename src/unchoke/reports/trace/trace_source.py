@@ -114,7 +114,7 @@ def load_source(path: Path) -> TraceSource:
     if not any(span.kind in {OPERATOR, ANNOTATION, KERNEL} for span in source.spans):
         held = format_count(len(events), "event")
         why = f"it holds {held}, none of them an operator, a kernel or an annotation as torch.profiler writes them"
-        raise DataError(f"no trace of torch.profiler: {path}", why=why, try_=RECORD_ONE)
+        raise DataError(f"no trace of torch.profiler: {path}", code="not-a-trace", why=why, try_=RECORD_ONE)
     source.duration_ns = max(span.end_ns for span in source.spans)
     return source
 
@@ -210,7 +210,9 @@ def _load_events(path: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     head = value if isinstance(value, dict) else {}
     found = value.get("traceEvents") if isinstance(value, dict) else value
     if not isinstance(found, list):
-        raise DataError(f"no trace: {path}", why="it is JSON, but holds no list `traceEvents`", try_=RECORD_ONE)
+        raise DataError(
+            f"no trace: {path}", code="not-a-trace", why="it is JSON, but holds no list `traceEvents`", try_=RECORD_ONE
+        )
     events = [event for event in found if isinstance(event, dict)]
     return {key: item for key, item in head.items() if key != "traceEvents"}, events
 
@@ -222,10 +224,14 @@ def _bytes(path: Path) -> bytes:
         return gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed
     except FileNotFoundError:
         try_ = "name a *.pt.trace.json file; those of unchoke's own runs lie in logs/profiler/ of the workspace"
-        raise UsageError(f"there is no file {path}", why="a trace is one file that torch.profiler wrote", try_=try_) from None
+        raise UsageError(
+            f"there is no file {path}", code="no-such-file", why="a trace is one file that torch.profiler wrote", try_=try_
+        ) from None
     except IsADirectoryError:
         why = "it is a folder; a trace is one file"
-        raise UsageError(f"cannot read {path} as a trace", why=why, try_="name one *.pt.trace.json file in it") from None
+        raise UsageError(
+            f"cannot read {path} as a trace", code="not-a-trace", why=why, try_="name one *.pt.trace.json file in it"
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _damaged(path, f"its compressed data is cut off or damaged: {error}") from None
     except OSError as error:
@@ -248,4 +254,4 @@ def _parse(path: Path, data: bytes) -> Any:
 
 
 def _damaged(path: Path, why: str) -> DataError:
-    return DataError(f"cannot read the trace {path}", why=why, try_=f"record it again: {RECORD_ONE}")
+    return DataError(f"cannot read the trace {path}", code="damaged-trace", why=why, try_=f"record it again: {RECORD_ONE}")

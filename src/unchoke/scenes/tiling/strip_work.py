@@ -265,6 +265,7 @@ def refuse_no_room(session: Session, pending: Sequence[StripWork]) -> None:
     if need_bytes > free_bytes:
         raise MachineError(
             f"the tiles would take {format_bytes(need_bytes)}, and {format_bytes(free_bytes)} are free at {root}",
+            code="disk-too-small",
             why="they are written uncompressed, so their size is known beforehand",
             try_="--compress isal, --store raw, or another disk with --out DIR",
         )

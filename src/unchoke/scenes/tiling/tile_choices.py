@@ -242,6 +242,7 @@ def refuse_overlap(overlap_px: int, tile_px: int) -> None:
     if overlap_px >= tile_px:
         raise UsageError(
             f"tiles of {tile_px} px cannot share {overlap_px} px",
+            code="bad-overlap",
             why="an overlap must be smaller than the tile",
             try_=f"--overlap {tile_px // 8}, or a larger --tile-size",
         )

@@ -152,6 +152,7 @@ def conclude(
         reasons = [f"{entry.sample_id} ({entry.reason})" for entry in quarantined]
         raise DataError(
             f"no scene could be tiled: {list_some(reasons, limit=3)}",
+            code="no-usable-scene",
             why=f"{format_count(len(reasons), 'scene')} found, and every one broke on the way",
             try_="mend the files and run the same command again: what is done is kept",
         )

@@ -53,6 +53,7 @@ class HeadConfig:
         if faults:
             raise UsageError(
                 f"this head cannot be trained: {'; '.join(faults)}",
+                code="bad-head",
                 why="rates are positive, shares lie between 0 and 1, counts are whole",
                 try_="leave the option out to get a value that works",
             )

@@ -115,7 +115,9 @@ def warm_heads(device: torch.device, configs: Sequence[HeadConfig]) -> None:
 
 def _check_configs(configs: Sequence[HeadConfig], problem: Problem) -> None:
     if not configs:
-        raise UsageError("there is no configuration to train", why="the list is empty", try_="use default_sweep")
+        raise UsageError(
+            "there is no configuration to train", code="no-configuration", why="the list is empty", try_="use default_sweep"
+        )
     wrong = [
         f"configuration {number}"
         for number, config in enumerate(configs, start=1)
@@ -124,6 +126,7 @@ def _check_configs(configs: Sequence[HeadConfig], problem: Problem) -> None:
     if wrong:
         raise UsageError(
             f"label smoothing or class weights asked for in a regression: {list_some(wrong)}",
+            code="option-not-for-values",
             why="both concern classes, and a regression has none",
             try_="leave both out",
         )
@@ -135,6 +138,7 @@ def _winner(members: list[Member]) -> Member:
     if not usable:
         raise DataError(
             f"training diverged in all {len(members)} configurations",
+            code="diverged",
             why="the loss became infinite or not a number in each",
             try_="lower the learning rate, or run `unchoke check` on the data",
         )
@@ -168,6 +172,7 @@ def _interrupted(epoch: int, num_epochs: int, *, kept: bool) -> Interrupted:
     fate = "the state is saved" if kept else "no checkpoint was asked for, so nothing is kept"
     return Interrupted(
         f"training stopped after epoch {epoch} of {num_epochs}",
+        code="interrupted",
         why=f"stopped on request; {fate}",
         try_="run the same command again",
     )

@@ -88,6 +88,7 @@ class TrainedHead:
         if shape[-1] != self.dim or len(shape) not in wanted_axes:
             raise DataError(
                 f"features of shape {shape} do not fit this head",
+                code="bad-feature-shape",
                 why=f"it was trained on rows of {self.dim} values",
                 try_="use features of the encoder the head was trained with",
             )
@@ -127,6 +128,7 @@ def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
     if content.get("format") != HEAD_FORMAT:
         raise DataError(
             f"{path} holds no trained head of format {HEAD_FORMAT}",
+            code="wrong-model-file",
             why=f"its format is {content.get('format')!r}",
             try_="give the best_head.pt of a run made by this version",
         )

@@ -75,7 +75,9 @@ def recall_rung(rung: Rung, folder: Path, warn: Callable[[str], object]) -> Kept
         sound = about and about.get("folder") == folder.name
         sound = sound and all(digest_file(folder / name) == sha256 for name, sha256 in about["sha256"].items())
     except OSError as error:
-        raise DamagedFile(f"{error.filename} cannot be read", why=str(error), try_=f"delete {folder}") from error
+        raise DamagedFile(
+            f"{error.filename} cannot be read", code="stage-gone", why=str(error), try_=f"delete {folder}"
+        ) from error
     if not sound:
         warn(f"{folder} is not as it was written: {rung.name} is trained anew")
         shutil.rmtree(folder)

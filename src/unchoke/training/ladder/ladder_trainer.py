@@ -78,6 +78,7 @@ def _refuse_beside_minutes(session: Session) -> None:
     if wrong := [name for name, given in reasons.items() if given]:
         raise UsageError(
             f"--minutes cannot be combined with {' and '.join(wrong)}",
+            code="options-conflict",
             why="it trains several models one after the other, in one process, and blends them",
             try_="leave one of them out",
         )
@@ -134,6 +135,7 @@ class LadderTrainer:
         where = f"{error.what}; " if isinstance(error, Interrupted) else ""
         return Interrupted(
             f"stopped on request in {rung.name}",
+            code="interrupted",
             why=f"{where}what was trained before that answers, and its figures are in the report",
             try_=f"unchoke predict latest PHOTOS{out_option(self._session.workspace.root)}; or the same command, which goes on",
         )

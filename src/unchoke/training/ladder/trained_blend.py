@@ -87,6 +87,7 @@ def load_blend(path: Path) -> TrainedBlend:
     if content.get("format") != BLEND_FORMAT:
         raise DataError(
             f"{path} holds no blend of models",
+            code="wrong-model-file",
             why=f"its format is {content.get('format')!r}, not {BLEND_FORMAT!r}",
             try_="give the best_head.pt of a run made with --minutes by this version",
         )

@@ -97,7 +97,7 @@ def take_part(job: TrainingJob, lines: str) -> None:
             if ranks.leads:
                 atomic.write_json(ended.with_name(_TIMELINE), done.timeline.to_dict())
         except UnchokeError as error:
-            atomic.write_json(ended, [type(error).__name__, error.what, error.why, error.try_])
+            atomic.write_json(ended, [type(error).__name__, error.what, error.code, error.why, error.try_])
             if not isinstance(error, Interrupted):
                 raise
 
@@ -116,10 +116,10 @@ def _told_end(folder: Path) -> UnchokeError | None:
     file = folder / _ENDED
     if not file.exists():
         return None
-    kind, what, why, try_ = json.loads(file.read_text(encoding="utf-8"))
+    kind, what, code, why, try_ = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()
     kinds: dict[str, type[UnchokeError]] = {one.__name__: one for one in (DataError, MachineError, UsageError, Interrupted)}
-    return kinds[kind](what, why=why, try_=try_)
+    return kinds[kind](what, code=code, why=why, try_=try_)
 
 
 def _own_part(job: TrainingJob) -> TrainingJob:
@@ -134,12 +134,14 @@ def _refuse_too_many(job: TrainingJob, num: int) -> None:
     if there is not None and num > there:
         raise MachineError(
             f"--devices {num} asks for more than this machine has",
+            code="too-many-devices",
             why=f"torch sees {format_count(there, 'device')} of the kind {job.device}",
             try_="leave --devices out, or --device cpu",
         )
     if num > job.loop.batch_size:
         raise UsageError(
             f"--devices {num} is more than the {job.loop.batch_size} samples of a batch",
+            code="too-many-devices",
             why="each process needs a share of every batch",
             try_=f"--batch-size {num}",
         )
@@ -184,7 +186,9 @@ def _temporary_files_apart() -> Iterator[None]:
 
 
 def _stopped() -> Interrupted:
-    return Interrupted("training stopped", why="stopped on request; the state is saved", try_="run the same command again")
+    return Interrupted(
+        "training stopped", code="interrupted", why="stopped on request; the state is saved", try_="run the same command again"
+    )
 
 
 def _failed(error: Any, num: int) -> Exception:
@@ -195,6 +199,7 @@ def _failed(error: Any, num: int) -> Exception:
         return RuntimeError(f"process {rank} of {num} failed with exit code {failure.exitcode}: {failure.message}")
     return MachineError(
         f"process {rank} of {num} ran out of memory and was killed {_RESTARTS + 1} times",
+        code="out-of-memory",
         why=found.message,
         try_="--memory with a smaller limit, --devices 1, or --grad-ckpt",
     )
@@ -256,6 +261,7 @@ class Participant:
         if unfit:
             raise MachineError(
                 f"{len(unfit)} of {self.ranks.world} processes cannot take part: {list_some(unfit, limit=3)}",
+                code="process-cannot-join",
                 why="machines that train together share the workspace folder, and the photos where no cache holds their pixels",
                 try_="--out with a folder that all of them see under the same path, or start it on this machine alone",
             )
@@ -303,7 +309,7 @@ class Participant:
 
 def _leader_failed(error: BaseException) -> MachineError:
     why, try_ = f"{type(error).__name__}: {error}", "what it printed says more"
-    return MachineError("the leading process failed", why=why, try_=try_)
+    return MachineError("the leading process failed", code="leader-failed", why=why, try_=try_)
 
 
 @contextmanager

@@ -416,6 +416,7 @@ class NetworkTraining:
         if other := [rank for rank, identity in enumerate(identities) if identity != identities[0]]:
             raise MachineError(
                 f"process {other[0]} of {len(identities)} would train another network than process 0",
+                code="processes-differ",
                 why="the weights it starts from, or its samples, have another digest there",
                 try_="the same versions of torch and timm, and the same weights, on every machine",
             )
@@ -517,6 +518,7 @@ class NetworkTraining:
         kept = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"
         return Interrupted(
             f"training stopped in epoch {self.standing.epoch + 1} of {self.config.epochs}, after step {self.standing.step}",
+            code="interrupted",
             why=f"stopped on request; {kept}",
             try_="run the same command again",
         )
@@ -524,6 +526,7 @@ class NetworkTraining:
     def _diverged(self, why: str) -> DataError:
         return DataError(
             f"training diverged in epoch {self.standing.epoch + 1}, by step {self.standing.step}",
+            code="diverged",
             why=why,
             try_=f"--lr {min(self.config.lr / 10, USUAL_LR):g}, or --train-precision f32",
         )

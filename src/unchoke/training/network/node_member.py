@@ -68,10 +68,17 @@ def set_up_member(job: TrainingJob, premises: Premises, on_card: bool) -> None:
     """Find out whether this node can take part, and hold the job."""
     global _member
     if why := why_not_here(job, premises, writes=True):
-        raise NodeRefused("it cannot train this", why=why, try_="put the workspace on a folder that all nodes share")
+        raise NodeRefused(
+            "it cannot train this", code="node-cannot-train", why=why, try_="put the workspace on a folder that all nodes share"
+        )
     device = choose_policy(detect_machine()).device if on_card else "cpu"
     if on_card and is_cpu(torch_device(device)):
-        raise NodeRefused("no card", why="the cluster counts one there that torch does not see", try_="unchoke doctor there")
+        raise NodeRefused(
+            "no card",
+            code="node-without-gpu",
+            why="the cluster counts one there that torch does not see",
+            try_="unchoke doctor there",
+        )
     _member = _TrainingSeat(replace(job, device=device))
 
 

@@ -81,12 +81,14 @@ class NodeTraining:
         if num > len(places):
             raise MachineError(
                 f"--devices {num} asks for more than the cluster at {self.cluster.address} has",
+                code="too-many-devices",
                 why=f"there is room for {format_count(len(places), 'process', 'processes')}, one for each {kind}",
                 try_="leave --devices out",
             )
         if num > batch:
             raise UsageError(
                 f"--devices {num} is more than the {batch} samples of a batch",
+                code="too-many-devices",
                 why="each process needs a share of every batch",
                 try_=f"--batch-size {num}",
             )
@@ -97,6 +99,7 @@ class NodeTraining:
         if self.lost or self.deaths:
             raise MachineError(
                 "no node is left that could train",
+                code="no-usable-node",
                 why=f"lost on the way: {list_some([str(node) for node in self.lost.values()] or self.deaths)}",
                 try_="run the same command again when they are back, or with --on local: it goes on from the last snapshot",
             )
@@ -179,4 +182,6 @@ class NodeTraining:
 
 
 def _stopped() -> Interrupted:
-    return Interrupted("training stopped", why="stopped on request; the state is saved", try_="run the same command again")
+    return Interrupted(
+        "training stopped", code="interrupted", why="stopped on request; the state is saved", try_="run the same command again"
+    )

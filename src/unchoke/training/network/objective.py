@@ -216,12 +216,14 @@ def _check(problem: Problem, plan: TargetPlan | None, *, label_smoothing: float,
     if plan is not None and problem.kind == "classification":
         raise UsageError(
             "sums, weights or positive outputs were asked for in a classification",
+            code="option-not-for-classes",
             why="they concern targets that are numbers, and classes are not",
             try_="leave --sum, --target-weight and --positive out, or name the number columns with --target",
         )
     if problem.kind == "regression" and (label_smoothing or class_weights != "none"):
         raise UsageError(
             "label smoothing or class weights were asked for in a regression",
+            code="option-not-for-values",
             why="both concern classes, and a regression has none",
             try_="leave both out",
         )
@@ -277,6 +279,7 @@ def _positive_scale(plan: TargetPlan, learned: NDArray[np.float32]) -> OutputSca
     if negative:
         raise UsageError(
             f"positive outputs were asked for, but some train values are negative: {list_some(negative)}",
+            code="negative-targets",
             why="an output through softplus is never below zero",
             try_="leave --positive out",
         )

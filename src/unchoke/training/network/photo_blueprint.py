@@ -55,6 +55,7 @@ class NetworkSpec:
         if self.weights_sha256 not in ("", encoder.spec.weights_sha256):
             raise UsageError(
                 f"the weights of {self.encoder} changed while the command ran",
+                code="weights-changed",
                 why="the frozen part and the trained part must come from the same ones",
                 try_="run the same command again",
             )

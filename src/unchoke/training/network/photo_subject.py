@@ -141,6 +141,7 @@ def refuse_head_options(settings: Settings) -> None:
     if given:
         raise UsageError(
             f"{' and '.join(given)} cannot be combined with training through a network",
+            code="options-conflict",
             why="its own head is trained with it: kinds of heads and sweeps are for --cut end of whole photos, nothing declared",
             try_=f"leave it out, or train heads alone: --cut end {' '.join(given)}",
         )

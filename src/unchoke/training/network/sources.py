@@ -239,6 +239,7 @@ class PixelSource:
             except DecodeError as error:
                 raise DataError(
                     f"the picture {self._sample_ids[position]} cannot be read any more",
+                    code="unreadable-photos",
                     why=str(error),
                     try_="run the same command again: what changed is looked at anew, what fails is set aside",
                 ) from error

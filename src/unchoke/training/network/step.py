@@ -43,6 +43,7 @@ class PartSize:
         if tried <= 1:
             raise MachineError(
                 "one sample alone does not fit in memory",
+                code="out-of-memory",
                 why=fact,
                 try_="--grad-ckpt, a smaller --input-px, a later --cut, or a larger --memory",
             )

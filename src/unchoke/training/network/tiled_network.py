@@ -44,7 +44,9 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         if self.fusion not in get_args(Fusion):
             known = ", ".join(get_args(Fusion))
-            raise UsageError(f"unknown fusion of tiles: {self.fusion!r}", why=f"there are {known}", try_="--fusion mean")
+            raise UsageError(
+                f"unknown fusion of tiles: {self.fusion!r}", code="unknown-choice", why=f"there are {known}", try_="--fusion mean"
+            )
 
     @property
     def head_inputs(self) -> int:

@@ -116,6 +116,7 @@ def load_network(path: Path) -> tuple[TrainedNetwork, dict[str, Any]]:
     if content.get("format") != NETWORK_FORMAT:
         raise DataError(
             f"{path} holds no trained network",
+            code="wrong-model-file",
             why=f"its format is {content.get('format')!r}, not {NETWORK_FORMAT!r}",
             try_="give the best_head.pt of a run made with --cut or --tiles by this version",
         )
@@ -337,6 +338,7 @@ def open_pictures(
 def _pictures_lost(named: Sequence[str]) -> DataError:
     return DataError(
         f"{format_count(len(named), 'judged picture')} cannot be read: {list_some(named)}",
+        code="unreadable-photos",
         why="with --cut none nothing is cached: pictures are read from where manifest.csv says they are",
         try_="put the files back, or `unchoke runs export` the run while they are there: small ones travel with it",
     )

@@ -90,6 +90,7 @@ def _check(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[
     if faults:
         raise DataError(
             f"nothing to score: {'; '.join(faults)}",
+            code="nothing-to-score",
             why="a score needs one finite output per sample",
             try_="check that the split is not empty, then evaluate again",
         )

@@ -159,6 +159,9 @@ def choose_claims(names: Sequence[str]) -> list[Claim]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(
-            f"no claim is called {', '.join(map(repr, unknown))}", why=f"there are {', '.join(known)}", try_="unchoke claims list"
+            f"no claim is called {', '.join(map(repr, unknown))}",
+            code="unknown-claim",
+            why=f"there are {', '.join(known)}",
+            try_="unchoke claims list",
         )
     return [claim for claim in CLAIMS if not names or claim.name in names]
