@@ -1,7 +1,7 @@
 # make demo   set up, then run the main job on real photos
-# make test   set up, then check style and types and run all tests
-# make test-quick   the tests of every part, in minutes: what to run while you work
-# make test-system  the tests that kill processes, run notebooks, open a browser or train for seconds
+# make test   set up, then check style and types and run the tests that every change must pass, in under ten minutes
+# make test-all     the same and the campaigns: full matrices, hundreds of kills; before a release, and what docs/claims.md cites
+# make test-costs   what each test costs, into .costs.json; notes the slowest files, which then run first
 # make setup  only the set-up: .venv with everything the others need
 # make lint   style and types alone
 # make wheel-check  the wheel, installed into an empty environment without the constraints, runs the demo; downloads gigabytes
@@ -14,12 +14,12 @@
 # The first interpreter that is new enough; choose another with `make test PYTHON=/path/to/python3`.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-PROCESSES ?= 2
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')  # one more than cores: some tests wait
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: setup demo test test-quick test-system lint compiled wheel-check docs pages pictures notebooks bench mlflow-page clean
+.PHONY: setup demo test test-all test-costs lint compiled wheel-check docs pages pictures notebooks bench mlflow-page clean
 .DEFAULT_GOAL := test
 
 setup: $(INSTALLED)
@@ -44,15 +44,16 @@ lint: setup
 test: lint compiled
 	$(PYTEST)
 
-# Tests start many processes: none of them has to compile what it imports, also where Python is told to write no bytecode.
+test-all: lint compiled
+	$(PYTEST) -m ""
+
+test-costs: compiled
+	$(PYTEST) --costs .costs.json
+	$(BIN)/python tests/house/costs.py .costs.json > tests/slowest.txt
+
+# Tests start many processes: none of them has to compile what it imports. pytest keeps what it made of the tests for the next run.
 compiled: setup
 	@$(BIN)/python -m compileall -q src
-
-test-quick: setup
-	$(PYTEST) -m "not system"
-
-test-system: compiled
-	$(PYTEST) -m system
 
 wheel-check:
 	rm -rf build dist .wheel-check

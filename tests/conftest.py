@@ -5,7 +5,9 @@ Everything is generated, the same on every run. `once` builds it once per run, f
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import tempfile
 import time
@@ -22,30 +24,16 @@ from unchoke.core.temporary_folders import keep_scratch
 
 wait_briefly()  # as the commands do, and before torch is loaded: a suite that runs beside others need not crawl
 TINY = "test_resnet"
-SYSTEM = (
-    *(
-        "browser",
-        "crash",
-        "faults",
-        "notebooks",
-        "remote",
-        "unit/machine/memory/test_search.py",
-        "unit/chokes/test_remedy_trials.py",
-    ),
-    *(f"unit/training/network/test_{name}.py" for name in ("distributed", "memory_trial", "parallel", "plan_memory")),
-    *(f"unit/training/network/test_{name}.py" for name in ("prepare_pixels", "trained_network")),
-    *(f"unit/tuning/{name}.py" for name in ("claims/test_measurements", "test_tune_training")),
-    *(f"unit/commands/test_{name}.py" for name in ("budget", "demo_scenes", "detach", "export", "export_model", "fit", "folds")),
-    *(f"unit/commands/test_{name}.py" for name in ("profile_script", "profile_train", "segment_predict", "segment_train")),
-    *(f"unit/commands/test_{name}.py" for name in ("tile", "tune")),
-    *(f"cli/test_{name}.py" for name in ("budget", "detach", "front_door", "notebook", "process")),
-)
-"""Folders and files of tests that kill or start many processes, open a browser or a kernel, or train for seconds."""
 CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
 
 
 TEMPORARY = pytest.StashKey[Path]()
 """The folder for temporary files of this session; the processes of `-n` use that of the one that started them."""
+SLOWEST = Path(__file__).with_name("slowest.txt")
+"""The files that took longest when somebody last measured, one per line."""
+CPU_S = pytest.StashKey[float]()
+COSTS: dict[str, list[float]] = {}
+"""Test to seconds of CPU and of the clock."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Nothing of ours may be left there, though processes were killed: a folder of a killed one goes within seconds."""
+    if (costs := session.config.getoption("costs")) and not hasattr(session.config, "workerinput"):
+        costs.write_text(json.dumps(COSTS), encoding="utf-8")
     folder = session.config.stash.get(TEMPORARY, None)
     if folder is None:
         return
@@ -72,14 +62,34 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.get_terminal_writer().line(f"LEFT AMONG THE TEMPORARY FILES: {listed or left}", red=True, bold=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", metavar="FILE", type=Path, help="write what each test cost: seconds of CPU and of the clock")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what belongs to the second part of the suite; a single slow test elsewhere is marked where it stands."""
-    places = {Path(__file__).parent / name for name in SYSTEM}
-    if gone := [str(place) for place in places if not place.exists()]:
-        raise pytest.UsageError(f"tests/conftest.py names what is not there: {', '.join(gone)}")
-    for item in items:
-        if places & {item.path, *item.path.parents}:
-            item.add_marker("system")
+    """Files that take long come first (`make test-costs` notes which): no test process waits for one at the end."""
+    rank = {name: number for number, name in enumerate(SLOWEST.read_text(encoding="utf-8").split())}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+def _cpu_s() -> float:
+    """Of this process and of those it started that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Each report says what CPU time its phase took; it travels to the process that collects the reports."""
+    report, now_s = (yield), _cpu_s()
+    report.cpu_s = now_s - item.session.stash.get(CPU_S, now_s)
+    item.session.stash[CPU_S] = now_s
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    cost = COSTS.setdefault(report.nodeid, [0.0, 0.0])
+    cost[0] += getattr(report, "cpu_s", 0.0)
+    cost[1] += report.duration
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

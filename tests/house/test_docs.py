@@ -80,7 +80,7 @@ def place_of(name: str) -> Path | None:
 
 
 @each(OURS)
-def test_every_source_file_and_function_a_document_names_exists(document: Path) -> Collection[str]:
+def test_named_places_exist(document: Path) -> Collection[str]:
     wrong = []
     for code in inline_code(document.read_text(encoding="utf-8")):
         match = PLACE.fullmatch(code)
@@ -93,16 +93,15 @@ def test_every_source_file_and_function_a_document_names_exists(document: Path) 
 
 
 @each(OURS)
-def test_every_function_or_class_named_alone_exists(document: Path) -> Collection[str]:
+def test_named_functions_exist(document: Path) -> Collection[str]:
     named = [code for code in inline_code(document.read_text(encoding="utf-8")) if re.fullmatch(r"[a-z_.A-Z]+\(\)", code)]
     classes = [code for code in inline_code(document.read_text(encoding="utf-8")) if re.fullmatch(r"(?:[A-Z][a-z]+)+", code)]
     known = everything_defined()
     foreign = {"Apache", "ImageFolder", "DataLoader"}
-    missing = [code for code in named + classes if code.removesuffix("()") not in known | foreign]
-    return missing
+    return [code for code in named + classes if code.removesuffix("()") not in known | foreign]
 
 
-def test_the_architecture_follows_the_command_through_real_functions() -> None:
+def test_architecture_walk_names_real_functions() -> None:
     places = [code for code in inline_code(ARCHITECTURE) if ":" in code and PLACE.fullmatch(code)]
     assert len(places) > 40
     for step in (
@@ -122,8 +121,7 @@ def test_the_architecture_names_every_package() -> None:
 @each(DOCUMENTS)
 def test_every_link_to_a_file_leads_somewhere(document: Path) -> Collection[str]:
     links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
-    broken = [link for link in links if "://" not in link and not (document.parent / link).exists()]
-    return broken
+    return [link for link in links if "://" not in link and not (document.parent / link).exists()]
 
 
 def command_lines(text: str) -> list[str]:
@@ -166,7 +164,7 @@ COMMANDS = all_commands(EVERYTHING, "unchoke")
 
 
 @each(DOCUMENTS)
-def test_every_command_line_uses_options_its_command_has(document: Path) -> Collection[str]:
+def test_command_lines_use_existing_options(document: Path) -> Collection[str]:
     wrong = []
     for line in command_lines(document.read_text(encoding="utf-8")):
         ours = line.partition(" -- ")[0]  # what follows is somebody else's command
@@ -177,7 +175,7 @@ def test_every_command_line_uses_options_its_command_has(document: Path) -> Coll
 
 
 @each([ROOT / "README.md", *MANUAL])
-def test_every_command_line_of_the_manual_is_one_that_can_be_typed(document: Path) -> Collection[str]:
+def test_manual_commands_parse(document: Path) -> Collection[str]:
     """By the very parser: arguments are there, options have values of their kind."""
     text = document.read_text(encoding="utf-8")
     wrong = []
@@ -196,14 +194,14 @@ def test_every_command_line_of_the_manual_is_one_that_can_be_typed(document: Pat
 
 
 @each(DOCUMENTS)
-def test_every_option_a_document_names_belongs_to_some_command(document: Path) -> Collection[str]:
+def test_named_options_exist(document: Path) -> Collection[str]:
     known = set().union(*(options_of(command) for command in COMMANDS.values())) | options_of(EVERYTHING)
     codes = [code for code in inline_code(document.read_text(encoding="utf-8")) if not BENCH.match(code)]
     return {option for code in codes for option in OPTION.findall(code)} - known
 
 
 @each(DOCUMENTS)
-def test_every_option_given_to_a_bench_stands_in_its_script(document: Path) -> Collection[str]:
+def test_bench_options_exist(document: Path) -> Collection[str]:
     matches = [match for code in inline_code(document.read_text(encoding="utf-8")) if (match := BENCH.match(code))]
     asked = [(ROOT / match[1], option) for match in matches for option in OPTION.findall(match[2])]
     return [option for script, option in asked if f'"{option}"' not in script.read_text(encoding="utf-8")]
@@ -215,14 +213,14 @@ def test_the_readme_is_read_aloud_in_three_minutes() -> None:
     assert len(words) <= 450
 
 
-def test_the_generated_pages_are_what_the_code_says_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_pages_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
     """If it fails: `python -m unchoke.cli.reference_pages` in the root of the repository writes them again."""
     monkeypatch.chdir(ROOT)
     old = [name for name, text in build_pages().items() if (ROOT / "docs" / name).read_text(encoding="utf-8") != text]
     assert not old
 
 
-def test_the_reference_has_every_command_function_and_setting() -> None:
+def test_reference_is_complete() -> None:
     pages = {
         name: (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
         for name in ("commands", "python", "settings")

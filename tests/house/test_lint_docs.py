@@ -33,7 +33,7 @@ def test_every_claim_a_rule_cites_is_a_heading() -> None:
     assert not {code: claim for code, claim in cited.items() if claim not in headings}
 
 
-def test_writing_again_changes_nothing_and_pages_of_no_rule_go(tmp_path: Path) -> None:
+def test_rule_pages_are_stable(tmp_path: Path) -> None:
     assert sorted(write_pages(tmp_path)) == sorted(build_pages())
     assert write_pages(tmp_path) == []
     (tmp_path / "gone-rule.md").write_text("old")

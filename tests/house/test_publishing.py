@@ -34,14 +34,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(next(folder.glob("*.whl")))
 
 
-def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+def test_wheel_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     source = ROOT / "src"
     files = (file for file in (source / "unchoke").rglob("*") if file.is_file() and not NOT_PUBLISHED & {*file.parts})
     inside = {name for name in wheel.namelist() if not name.startswith(f"unchoke-{unchoke.__version__}.dist-info/")}
     assert inside == {file.relative_to(source).as_posix() for file in files}
 
 
-def test_the_wheel_brings_its_licence_its_command_and_every_extra(wheel: zipfile.ZipFile) -> None:
+def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
     info = f"unchoke-{unchoke.__version__}.dist-info"
     assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert "unchoke = unchoke.cli.main:main" in wheel.read(f"{info}/entry_points.txt").decode()
@@ -57,7 +57,7 @@ def test_the_manual_has_every_extra() -> None:
     assert sorted(re.findall(r"^\| `([a-z0-9]+)` \|", page, re.MULTILINE)) == sorted(extras)
 
 
-def test_the_source_archive_holds_what_the_readme_names(tmp_path: Path) -> None:
+def test_source_archive_holds_what_the_readme_names(tmp_path: Path) -> None:
     left_out = shutil.ignore_patterns(*NOT_PUBLISHED, ".*", "site", "build", "dist", "*.egg-info", "unchoke-out", "mlruns")
     shutil.copytree(ROOT, tmp_path / "copy", ignore=left_out)
     build = "from setuptools import build_meta; build_meta.build_sdist('.')"

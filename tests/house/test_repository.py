@@ -36,7 +36,7 @@ def repository_files() -> list[Path]:
     return [ROOT / name for name in names if name and (ROOT / name).is_file()]
 
 
-def test_no_file_names_a_path_of_one_machine_or_a_package_registry() -> None:
+def test_no_local_paths_or_registries() -> None:
     found = []
     for file in repository_files():
         text = file.read_bytes().decode("utf-8", errors="ignore")
@@ -54,7 +54,7 @@ def test_constraints_are_exact_versions_and_nothing_else() -> None:
     assert not wrong
 
 
-def test_the_licence_is_there_in_full_and_named_in_the_package() -> None:
+def test_licence_is_complete_and_named() -> None:
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text
     assert "END OF TERMS AND CONDITIONS" in text
@@ -77,7 +77,7 @@ def test_make_does_all_the_set_up_before_demo_and_test() -> None:
     assert "pytest" in plan
 
 
-def test_make_installs_once_and_again_only_when_the_dependencies_changed(tmp_path: Path) -> None:
+def test_make_installs_when_dependencies_change(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).touch()
@@ -120,5 +120,5 @@ def named(pattern: re.Pattern[str], text: str) -> set[str]:
 
 def test_every_make_target_the_documents_name_exists() -> None:
     targets = named(TARGETS, README.read_text() + DEVELOPING.read_text())
-    assert {"demo", "test", "test-quick", "test-system", "docs"} <= targets
+    assert {"demo", "test", "test-all", "docs"} <= targets
     assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
