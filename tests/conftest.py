@@ -5,6 +5,7 @@ Everything is generated, the same on every run. `once` builds it once per run, f
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` stays where pytest keeps the last three
     config.stash[TEMPORARY] = folder = Path(tempfile.mkdtemp(prefix="unchoke-tests-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)  # after multiprocessing has removed what it has in there
 
 
 @pytest.hookimpl(trylast=True)
@@ -70,6 +73,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first (`make test-costs` notes which): no test process waits for one at the end."""
     rank = {name: number for number, name in enumerate(SLOWEST.read_text(encoding="utf-8").split())}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays until the end: later collections of garbage, of which each training asks for some, pass it over."""
+    gc.freeze()
 
 
 def _cpu_s() -> float:
@@ -100,8 +108,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         files = ", ".join(sorted({one.nodeid.partition("::")[0] for one in skipped}))
         told = f"BROWSER TESTS DID NOT RUN: {len(skipped)} of {files}; no chromium was found (apt-get install chromium)"
         reporter.write_line(told, red=True, bold=True)
-    if TEMPORARY in config.stash:
-        shutil.rmtree(config.stash[TEMPORARY], ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
@@ -68,6 +70,34 @@ class OneRule:
         data = source.encode()
         done = fix_source(parse_source("train.py", data), data, self.found(source))
         return done.data.decode() if done else source
+
+
+def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`pytest.mark.parametrize` as one test: every row is checked, and all that fail are shown. Rows share the fixtures."""
+    keys, given = ((names,) if isinstance(names, str) else names), list(rows)
+
+    def wrap(check: Callable[..., None]) -> Callable[..., None]:
+        def check_all(**fixtures: Any) -> None:
+            assert given
+            failed = []
+            for row in given:
+                values = row.values if hasattr(row, "marks") else (row,) if isinstance(names, str) else row  # of pytest.param
+                try:
+                    check(**dict(zip(keys, values, strict=True)), **fixtures)
+                except Exception as error:
+                    error.add_note(f"row: {row!r}")
+                    failed.append(error)
+            if failed:
+                raise ExceptionGroup(f"{len(failed)} of {len(given)} rows", failed)
+
+        signature = inspect.signature(check)
+        rest = [parameter for name, parameter in signature.parameters.items() if name not in keys]
+        check_all.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        check_all.__name__, check_all.__doc__, check_all.__module__ = check.__name__, check.__doc__, check.__module__
+        check_all.__dict__.update(pytestmark=getattr(check, "pytestmark", []))
+        return check_all
+
+    return wrap
 
 
 def notebook(*cells: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rasterio
+from affine import Affine
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box, plan_boxes
@@ -18,7 +18,7 @@ from unchoke.masks.stitch import StitchPlan
 NAMES = ("land", "water", "cloud")
 BANDS = ("red", "green", "blue")
 PATCH_PX, OVERLAP_PX = 64, 16
-PLACE = rasterio.Affine(10, 0, 500_000, 0, -10, 5_200_000)
+PLACE = Affine(10, 0, 500_000, 0, -10, 5_200_000)
 
 
 def make_scene(file: Path, *, seed: int = 0, height: int = 150, width: int = 220, on_map: bool = True) -> Path:
@@ -32,6 +32,8 @@ def make_scene(file: Path, *, seed: int = 0, height: int = 150, width: int = 220
 
         Image.fromarray((pixels // 16).astype(np.uint8).transpose(1, 2, 0)).save(file)
         return file
+    import rasterio
+
     pixels[:, : height // 3, : width // 3] = 0
     place: dict[str, Any] = {"crs": "EPSG:32633", "transform": PLACE} if on_map else {}
     profile = {"driver": "GTiff", "dtype": "uint16", "count": 3, "height": height, "width": width, "nodata": 0, **place}
@@ -79,6 +81,8 @@ def make_run(folder: Path, *, cut: str = "pyramid", bands: tuple[str, ...] = BAN
 
 
 def read(file: Path | str) -> NDArray[Any]:
+    import rasterio
+
     with rasterio.open(file) as opened:
         pixels: NDArray[Any] = opened.read()
     return pixels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from unchoke.core.events import Event, ignore
 from unchoke.core.mixing import hash_ids
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.cut import cut_network
+from unchoke.features.cut import Cut, cut_network
 from unchoke.features.encoders import Encoder, EncoderSpec, digest_tensors
 from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
@@ -198,7 +199,7 @@ def small(
     seed: int = 0,
 ) -> Small:
     """Samples whose target is in their activations. `order` stores the same samples in another order."""
-    found = cut_network(encoder(name), cut, verify=False)
+    found = _cut(name, cut)
     problem, plan, signal = _problem(kind, splits, num_train)
     count = len(problem.sample_ids)
     generator = np.random.default_rng(5)
@@ -211,7 +212,7 @@ def small(
         inputs = None if inputs is None else inputs[order]
     objective = Objective.of(problem, plan, device=CPU)
     network = StarvedNetwork.of(
-        found.suffix,
+        copy.deepcopy(found.suffix),  # trained in place
         objective,
         tiles=tiles,
         dim=encoder(name).spec.dim,
@@ -223,6 +224,11 @@ def small(
     store = MemoryRows(activations)
     source = ActivationSource(store, hash_ids(problem.sample_ids), seed)
     return Small(network, source, store, problem, objective, inputs, str(choose_metric(problem, plan).value))
+
+
+@functools.cache
+def _cut(name: str, cut: str) -> Cut:
+    return cut_network(encoder(name), cut, verify=False)
 
 
 def _problem(kind: str, splits: tuple[str, ...], num_train: int) -> tuple[Problem, TargetPlan | None, NDArray[np.float64]]:

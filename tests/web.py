@@ -73,7 +73,7 @@ def serve() -> Iterator[Web]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     web.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield web

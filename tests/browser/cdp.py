@@ -78,9 +78,8 @@ class Browser:
         page = self.pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.send(f"{domain}.enable")
-        page.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        page.send("Emulation.setEmulatedMedia", features=[scheme])
+        page.resize(width, height)
+        page.paint(dark=dark)
         page.visit((file if isinstance(file, str) else file.as_uri()) + (f"#{view}" if view else ""), ready=ready)
         return page
 
@@ -105,6 +104,16 @@ class Page:
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.send(method, session=self._session, **parameters)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.settle()
+
+    def paint(self, *, dark: bool) -> None:
+        """Draw it as on a machine that asks for light or for dark pages."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        self.settle()
 
     def visit(self, address: str, *, ready: str = READY) -> None:
         """Go to an address, and wait until it is loaded and drawn."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
+from cdp import Browser, open_browser
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +17,10 @@ def chromium() -> str:
     if found is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no chromium was found (apt-get install chromium)")
     return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of this process; each opens pages of its own."""
+    with open_browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

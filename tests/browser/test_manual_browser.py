@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cdp import open_browser
+from cdp import Browser
 
 pytest.importorskip("material")
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,18 +36,15 @@ def test_no_page_asks_another_machine_for_anything(site: Path) -> None:
     assert not [file for file in site.rglob("*.html") if '<link rel="stylesheet" href="http' in file.read_text(encoding="utf-8")]
 
 
-def test_the_search_finds_pages_from_the_disk(site: Path, chromium: str, tmp_path: Path) -> None:
-    with open_browser(chromium, tmp_path) as browser:
-        page = browser.open(site / "index.html", ready="document.readyState === 'complete'")
-        page.until("typeof __index === 'object'")
-        page.type(".md-search__input", "quarantine")
-        page.press("End")  # the search listens to keys
-        page.until("document.querySelectorAll('.md-search-result__link').length > 0")
-        links = page.ask(
-            "[...document.querySelectorAll('.md-search-result__link')].map(one => one.getAttribute('href')).join(' ')"
-        )
-        assert "reference/files.html" in links
-        assert not [address for address in page.asked if not address.startswith(("file:", "data:", "blob:", "about:"))]
+def test_the_search_finds_pages_from_the_disk(site: Path, browser: Browser) -> None:
+    page = browser.open(site / "index.html", ready="document.readyState === 'complete'")
+    page.until("typeof __index === 'object'")
+    page.type(".md-search__input", "quarantine")
+    page.press("End")  # the search listens to keys
+    page.until("document.querySelectorAll('.md-search-result__link').length > 0")
+    links = page.ask("[...document.querySelectorAll('.md-search-result__link')].map(one => one.getAttribute('href')).join(' ')")
+    assert "reference/files.html" in links
+    assert not [address for address in page.asked if not address.startswith(("file:", "data:", "blob:", "about:"))]
 
 
 @pytest.mark.parametrize("link", ["nowhere.md", "claims.md#no-such-heading"])

@@ -16,7 +16,7 @@ def run_without_browser(tmp_path: Path, **variables: str) -> subprocess.Complete
     return subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
 
 
-def test_a_run_without_chromium_ends_with_a_line_that_says_what_did_not_run_and_what_to_install(tmp_path: Path) -> None:
+def test_last_line_names_tests_without_chromium(tmp_path: Path) -> None:
     done = run_without_browser(tmp_path)
     assert done.returncode == 0, done.stdout
     last = done.stdout.splitlines()[-1]

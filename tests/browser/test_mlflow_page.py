@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from cdp import Page, open_browser
+from cdp import Browser, Page
 
 import unchoke
 from tracked import serve_mlflow
 from unchoke.core.events import ignore
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def mlflow() -> str:
     """The command of a whole MLflow: the part that unchoke needs comes without its page."""
     command = os.environ.get("UNCHOKE_TEST_MLFLOW", "")
@@ -22,10 +22,10 @@ def mlflow() -> str:
     return command
 
 
-def test_the_run_its_figures_and_its_report_are_on_the_page(mlflow: str, chromium: str, workspace: Path, tmp_path: Path) -> None:
+def test_run_figures_and_report_are_on_the_page(mlflow: str, browser: Browser, workspace: Path, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
-    with serve_mlflow(tmp_path, mlflow) as address, open_browser(chromium, tmp_path / "profile") as browser:
+    with serve_mlflow(tmp_path, mlflow) as address:
         unchoke.fit(out=workspace, log=[f"mlflow:{address}"], on_event=ignore)
         client = MlflowClient(address)
         experiment = client.get_experiment_by_name("unchoke")

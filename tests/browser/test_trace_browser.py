@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cdp import Browser, Page, open_browser
+from cdp import Browser, Page
 from PIL import Image
 
 import traces
@@ -17,12 +17,6 @@ from unchoke.reports.trace.trace_html import save_trace_html
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 DRAWN = "document.querySelector('#strip-canvas').toDataURL()"
 SPAN_US = "(d => d.to - d.from)(document.querySelector('#strip-canvas').dataset)"
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with open_browser(chromium, tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +91,7 @@ def test_every_column_of_the_operators_sorts(page: Page) -> None:
     assert names.index("aten::conv2d") < names.index("aten::to") < names.index("cudalaunchkernelruntime")
 
 
-def test_searching_leaves_what_fits_and_shapes_can_be_kept_apart(page: Page) -> None:
+def test_search_filters_and_shapes_can_be_kept_apart(page: Page) -> None:
     go(page, "operators")
     page.type("#operators-search", "conv 8×3×3×3")
     assert sorted(column(page, "operators", "name")) == ["aten::conv2d", "aten::cudnn_convolution"]
@@ -204,11 +198,12 @@ def test_tabs_work_by_keys_and_the_address_names_the_view(page: Page) -> None:
     assert page.ask("document.activeElement.id") == "tab-operators"
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_narrow_window_light_or_dark_holds_every_view(browser: Browser, file: Path, dark: bool) -> None:
-    narrow = browser.open(file, view="strip", width=480, dark=dark)
-    pixels = np.asarray(Image.open(io.BytesIO(narrow.picture())).convert("L"))
-    assert (np.median(pixels) < 60) == dark
+def test_a_narrow_window_light_or_dark_holds_every_view(browser: Browser, file: Path) -> None:
+    narrow = browser.open(file, view="strip", width=480)
+    for dark in (False, True):
+        narrow.paint(dark=dark)
+        pixels = np.asarray(Image.open(io.BytesIO(narrow.picture())).convert("L"))
+        assert (np.median(pixels) < 60) == dark
     for view in ("overview", "operators", "kernels", "strip", "memory", "diff"):
         go(narrow, view)
         assert narrow.ask("document.documentElement.scrollWidth <= innerWidth"), view

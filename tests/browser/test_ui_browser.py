@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cdp import Browser, Page, open_browser
+from cdp import Browser, Page
 from PIL import Image
 
 from pages import ServedPage, save_findings, serve
@@ -48,19 +48,6 @@ def root(served: ServedPage) -> Iterator[Path]:
     (served.root / "corrections.csv").unlink(missing_ok=True)
 
 
-@pytest.fixture
-def own_root(workspace: Path) -> Path:
-    """A workspace that no server has seen yet."""
-    save_findings(workspace, FINDINGS)
-    return workspace
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with open_browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 @pytest.fixture(scope="module")
 def entrance(browser: Browser, served: ServedPage) -> Page:
     """The page that came in by the printed address, which lets in once; nothing else is done there."""
@@ -90,7 +77,7 @@ def standing(root: Path) -> dict[tuple[str, str], str]:
     return {key: line.value for key, line in load_corrections(root / "corrections.csv").standing.items()}
 
 
-def test_the_printed_address_lets_in_and_the_token_leaves_the_address(entrance: Page, served: ServedPage) -> None:
+def test_printed_address_lets_in_and_token_leaves_it(entrance: Page, served: ServedPage) -> None:
     assert entrance.ask("location.href") == f"{served.base}/"
     assert "exp_1" in entrance.ask("document.body.innerText")
     assert entrance.ask("document.cookie") == ""
@@ -120,7 +107,7 @@ def test_a_review_by_keys_alone(page: Page, served: ServedPage, root: Path) -> N
     assert page.said == []
 
 
-def test_keys_that_come_faster_than_answers_are_about_what_is_shown(page: Page, served: ServedPage, root: Path) -> None:
+def test_keys_faster_than_answers_are_about_what_is_shown(page: Page, served: ServedPage, root: Path) -> None:
     page.visit(f"{served.base}/review")
     for key in "dd":
         for kind in ("keyDown", "keyUp"):
@@ -129,9 +116,7 @@ def test_keys_that_come_faster_than_answers_are_about_what_is_shown(page: Page, 
     assert standing(root) == {(ONE, "use"): "drop", (TWO, "use"): "drop"}
 
 
-def test_a_decision_that_follows_an_arrow_is_about_the_finding_that_was_gone_to(
-    page: Page, served: ServedPage, root: Path
-) -> None:
+def test_decision_after_an_arrow_is_about_the_new_finding(page: Page, served: ServedPage, root: Path) -> None:
     page.visit(f"{served.base}/review")
     page.ask("""['ArrowRight', 'd', 'd', 'd', 'd'].forEach((key, place) =>
         document.body.dispatchEvent(new KeyboardEvent('keydown', {key, repeat: place > 1, bubbles: true})))""")
@@ -147,8 +132,9 @@ def test_typing_a_label_does_not_press_keys(page: Page, served: ServedPage, root
     assert standing(root) == {(ONE, "label"): "kudu"}
 
 
-def test_a_server_that_is_gone_is_said_and_the_next_one_goes_on(own_root: Path, browser: Browser) -> None:
-    with serve(own_root) as served:
+def test_lost_server_is_said_and_the_next_one_goes_on(workspace: Path, browser: Browser) -> None:
+    save_findings(workspace, FINDINGS)
+    with serve(workspace) as served:
         page = browser.open(served.address)
         page.visit(f"{served.base}/review")
         page.press("d")
@@ -156,8 +142,8 @@ def test_a_server_that_is_gone_is_said_and_the_next_one_goes_on(own_root: Path, 
         served.kill()
     page.press("d")
     page.until("document.querySelector('[data-problem]').innerText.includes('does not answer')")
-    assert standing(own_root) == {(ONE, "use"): "drop"}
-    with serve(own_root) as again:
+    assert standing(workspace) == {(ONE, "use"): "drop"}
+    with serve(workspace) as again:
         later = browser.open(again.address)
         later.visit(f"{again.base}/review")
         assert later.ask("document.querySelector('h1').innerText") == "the second"
@@ -172,9 +158,22 @@ def many_photos(root: Path, count: int) -> None:
     (root / "SHA256SUMS").unlink()
 
 
-def test_a_grid_of_thousands_draws_only_what_is_in_sight(own_root: Path, browser: Browser) -> None:
-    many_photos(own_root, 5000)
-    with serve(own_root) as served:
+def mask_run(root: Path) -> None:
+    """A run that drew masks in the place of the one there is."""
+    import records
+    from unchoke.core import atomic
+
+    folder = root / "experiments" / "exp_1"
+    record = records.as_record(records.build_segmentation(num_samples=2) | {"run": "exp_1"})
+    atomic.write_json(folder / "record.json", record.to_dict())
+    (folder / "SHA256SUMS").unlink()
+
+
+def test_thousands_of_photos_and_masks(workspace: Path, browser: Browser) -> None:
+    """The grid draws only what is in sight; masks follow the slider."""
+    many_photos(workspace, 5000)
+    mask_run(workspace)
+    with serve(workspace) as served:
         page = browser.open(served.address)
         page.visit(f"{served.base}/photos")
         sight = "[...document.querySelectorAll('.tile:not(.away)')]"
@@ -186,6 +185,12 @@ def test_a_grid_of_thousands_draws_only_what_is_in_sight(own_root: Path, browser
         names = page.ask(f"{sight}.map(tile => [tile.place, tile.title.slice(0, 5)])")
         assert all(int(name) == place for place, name in names)
         assert page.ask("document.querySelectorAll('.tile').length") < 200
+        page.visit(f"{served.base}/scenes")
+        shown = "document.querySelector('.over:not([hidden])')"
+        choose(page, "opacity", "25")
+        assert page.ask(f"[{shown}.style.opacity, {shown}.dataset.layer]") == ["0.25", "prediction"]
+        choose(page, "layer", "truth")
+        assert page.ask(f"{shown}.dataset.layer") == "truth"
         assert page.said == []
 
 
@@ -255,34 +260,15 @@ def test_a_report_opens_under_its_own_policy(page: Page, served: ServedPage) -> 
     assert page.said == []
 
 
-def test_masks_follow_the_slider(own_root: Path, browser: Browser) -> None:
-    import records
-    from unchoke.core import atomic
-
-    folder = own_root / "experiments" / "exp_1"
-    atomic.write_json(
-        folder / "record.json", records.as_record(records.build_segmentation(num_samples=2) | {"run": "exp_1"}).to_dict()
-    )
-    (folder / "SHA256SUMS").unlink()
-    with serve(own_root) as served:
-        page = browser.open(served.address)
-        page.visit(f"{served.base}/scenes")
-        shown = "document.querySelector('.over:not([hidden])')"
-        choose(page, "opacity", "25")
-        assert page.ask(f"[{shown}.style.opacity, {shown}.dataset.layer]") == ["0.25", "prediction"]
-        choose(page, "layer", "truth")
-        assert page.ask(f"{shown}.dataset.layer") == "truth"
-        assert page.said == []
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_narrow_windows_light_or_dark_hold_every_page(browser: Browser, served: ServedPage, page: Page, dark: bool) -> None:
-    narrow = browser.open(f"{served.base}/", width=360, height=740, dark=dark)
+def test_narrow_windows_light_or_dark_hold_every_page(browser: Browser, served: ServedPage, page: Page) -> None:
+    narrow = browser.open(f"{served.base}/", width=360, height=740)
     row = page.ask("fetch('/photos/rows?start=0&count=1').then(answer => answer.json())")[0]
     for path in [*PAGES, f"/photos/{row['id']}", "/photos?name=no+photo+is+called+so"]:
         narrow.visit(f"{served.base}{path}")
         assert narrow.ask("document.documentElement.scrollWidth <= innerWidth"), path
         assert narrow.ask("document.querySelector('header nav').clientHeight") < 45, f"{path}: the links take two lines"
-        pixels = np.asarray(Image.open(io.BytesIO(narrow.picture())).convert("L"))
-        assert (np.median(pixels) < 60) == dark, path
+        for dark in (True, False):
+            narrow.paint(dark=dark)
+            pixels = np.asarray(Image.open(io.BytesIO(narrow.picture())).convert("L"))
+            assert (np.median(pixels) < 60) == dark, path
     assert narrow.said == []

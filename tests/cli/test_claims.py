@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Type
 
 
-def test_the_list_is_the_same_by_either_command_and_can_be_narrowed(unchoke: Type) -> None:
+def test_list_of_claims(unchoke: Type) -> None:
     listed = unchoke("claims", "list", "--json").result["claims"]
     assert len(listed) == 13
     assert unchoke("claims", "run", "--list", "--json").result["claims"] == listed
     assert "20–40 %" in unchoke("claims", "run", "batched-tiles", "--list").stdout
 
 
-def test_what_there_is_no_time_for_is_said_and_nothing_is_written(unchoke: Type) -> None:
+def test_no_time_to_measure(unchoke: Type) -> None:
     answer = unchoke("claims", "run", "batched-tiles", "--minutes", "0.01", "--json")
     (claim,) = answer.result["claims"]
     assert claim["verdict"] == "not measured"
@@ -26,4 +26,5 @@ def test_what_there_is_no_time_for_is_said_and_nothing_is_written(unchoke: Type)
 def test_unknown_claims_are_refused(unchoke: Type) -> None:
     answer = unchoke("claims", "run", "faster-everything")
     assert answer.code == 2
+    assert "[unknown-claim]" in answer.stderr
     assert "unchoke claims list" in answer.stderr

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Type
 
 
-def test_what_cannot_be_written_is_said_before_anything_is_read(unchoke: Type, tmp_path: Path) -> None:
+def test_impossible_precision_is_refused_first(unchoke: Type, tmp_path: Path) -> None:
     answer = unchoke("export", "latest", "--to", tmp_path / "m", "--format", "pt2", "--precision", "f16", "--out", tmp_path)
-    assert answer.code == 2 and "cannot be written" in answer.stderr
+    assert answer.code == 2 and "[precision-unsupported]" in answer.stderr
     assert not (tmp_path / "m").exists()

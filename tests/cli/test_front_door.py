@@ -7,15 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 from types import FunctionType
 
 import pytest
+from tests.conftest import Once
 
 import unchoke as front_door
 
 FILE = Path(front_door.__file__)
-FUNCTIONS = sorted(name for name in front_door.__all__ if isinstance(getattr(front_door, name), FunctionType))
+COSTLY = {"budget", "claims_run", "export"}
+"""What their examples do is tested in the small by the tests of these commands; the examples themselves are for the campaign."""
+FUNCTIONS = [
+    pytest.param(name, marks=[pytest.mark.campaign] if name in COSTLY else [])
+    for name in sorted(front_door.__all__)
+    if isinstance(getattr(front_door, name), FunctionType)
+]
 
 SCRIPT = """
 from pathlib import Path
@@ -49,7 +57,7 @@ WRONG = {
 }
 
 
-def test_a_users_script_is_type_checked_against_the_package(tmp_path: Path) -> None:
+def test_type_checker_knows_the_package(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT + "\n".join(WRONG) + "\n")
     assert (FILE.parent / "py.typed").exists()
@@ -65,32 +73,38 @@ def test_a_users_script_is_type_checked_against_the_package(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def place(finished: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples work on: photos, scenes, a run that draws masks, a script, a notebook, a trace."""
+def place(once: Once, looked_at: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples work on: photos, a workspace, scenes, a run that draws masks, a script, a notebook, a trace."""
+    made = once("cli-examples", lambda folder: make_place(folder, looked_at, photos))
+    return Path(shutil.copytree(made, tmp_path_factory.mktemp("examples") / "place"))
+
+
+def make_place(folder: Path, looked_at: Path, photos: Path) -> None:
     from books import write_book
     from mask_run import make_run, make_scene
     from traces import training_on_a_processor
 
-    folder = tmp_path_factory.mktemp("examples")
     shutil.copytree(photos, folder / "photos")
+    shutil.copytree(looked_at, folder / "finished")
+    settings = folder / "finished" / "unchoke.toml"
+    settings.write_text(settings.read_text().replace(str(photos), "photos"))
+    with chdir(folder):  # so that no example has to start a process to see that it can load the photos
+        assert front_door.check("photos", out="finished").ok
     make_scene(folder / "scenes" / "one.tif")
     make_run(folder / "mask_run")
     (folder / "train.py").write_text("import torch\nprint(torch.ones(2).sum())\n")
     write_book(folder / "leaves.ipynb", ["import torch", "torch.ones(2)"])
     training_on_a_processor().save(folder / "run.pt.trace.json")
-    return folder
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_example_of_each_runs(name: str, place: Path, finished: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_runs(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     here = str(Path(sys.executable).parent)  # the examples say `python`, as people do
     monkeypatch.setenv("PATH", os.pathsep.join([here, os.environ["PATH"]]))
     for made in ("work", "exported", "masks"):
         shutil.rmtree(made, ignore_errors=True)
-    shutil.copytree(finished, "work")
-    settings = Path("work/unchoke.toml")
-    settings.write_text(settings.read_text().replace(str(photos), "photos"))
+    shutil.copytree("finished", "work")
     example = doctest.DocTestFinder(recurse=False).find(getattr(front_door, name), name, globs={"unchoke": front_door})[0]
     told: list[str] = []
     assert doctest.DocTestRunner().run(example, out=told.append).failed == 0, "".join(told)

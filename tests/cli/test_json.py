@@ -35,7 +35,7 @@ EVERY_COMMAND = {
 
 
 @pytest.mark.parametrize("name", EVERY_COMMAND)
-def test_every_command_ends_with_its_result(name: str, unchoke: Type, workspace: Path, photos: Path, tmp_path: Path) -> None:
+def test_last_line_is_the_result(name: str, unchoke: Type, workspace: Path, photos: Path, tmp_path: Path) -> None:
     first = min(photos.rglob("*.jpg"))
     words = {"OUT": workspace, "PHOTOS": photos, "PHOTO": first, "EXPORT": tmp_path / "export"}
     answer = unchoke(*(words.get(word, word) for word in EVERY_COMMAND[name]), "--json")
@@ -96,12 +96,12 @@ def test_predict_gives_rows_and_failures(unchoke: Type, finished: Path, photos: 
     assert list(result["failed"]) == [str(tmp_path / "bad.jpg")]
 
 
-def test_an_error_is_one_object_too(unchoke: Type, tmp_path: Path) -> None:
+def test_error_is_one_object(unchoke: Type, tmp_path: Path) -> None:
     answer = unchoke("fit", tmp_path / "nowhere", "--out", tmp_path / "out", "--json")
     assert answer.code == 2
     assert (answer.last["ok"], answer.last["command"], answer.stderr) == (False, "fit", "")
-    assert set(answer.last["error"]) == {"what", "why", "try", "exit_code"}
-    assert answer.last["error"]["exit_code"] == 2
+    assert set(answer.last["error"]) == {"what", "why", "try", "exit_code", "code"}
+    assert (answer.last["error"]["exit_code"], answer.last["error"]["code"]) == (2, "no-such-file")
 
 
 def test_doctor_gives_facts_and_choices(unchoke: Type) -> None:

@@ -13,8 +13,6 @@ import pytest
 pytest.importorskip("IPython")
 
 import books
-from unchoke.notebooks.cell_record import CellTask
-from unchoke.notebooks.run_cells import run_cells
 
 CHECKED = """%%choke
 class Checked(Leaves):
@@ -38,24 +36,22 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     atexit.unregister(made.atexit_operations)
 
 
-def test_it_runs_the_cell_shows_its_value_and_says_what_it_cost(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_value_and_cost_of_a_cell(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     done = shell.run_cell("%%choke\nimport time\ntime.sleep(0.2)\nfound = 41\nfound + 1", store_history=True)
     assert done.success
     assert shell.user_ns["found"] == 41
     out = capsys.readouterr().out
     assert "42" in out
     assert "choke    2" in out
-    assert " of CPU, peak " in out
-    assert "found    no choke point in this cell" in out
 
 
-def test_a_semicolon_hides_the_value_and_other_magics_work_inside(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_semicolon_and_other_magics(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.run_cell("%%choke\nnames = !echo leaf\n%time a = 3\n4242;", store_history=True).success
     assert list(shell.user_ns["names"]) == ["leaf"]
     assert "4242" not in capsys.readouterr().out
 
 
-def test_an_exception_is_the_cells_and_the_cost_is_told_all_the_same(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_of_a_cell_that_fails(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     done = shell.run_cell("%%choke\na = 1\nraise ValueError('no')", store_history=True)
     assert isinstance(done.error_in_exec, ValueError)
     out = capsys.readouterr().out
@@ -64,7 +60,7 @@ def test_an_exception_is_the_cells_and_the_cost_is_told_all_the_same(shell: Any,
     assert isinstance(shell.run_cell("%%choke\nif True print(1)").error_in_exec, SyntaxError)
 
 
-def test_choke_points_are_seen_in_the_light_of_the_cells_before(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choke_point_that_needs_the_cells_before(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_cell("import os\nclass Dataset: pass\nclass Leaves(Dataset): names = []", store_history=True)
     assert shell.run_cell(CHECKED, store_history=True).success
     out = capsys.readouterr().out
@@ -76,6 +72,9 @@ def test_choke_points_are_seen_in_the_light_of_the_cells_before(shell: Any, caps
 
 def test_it_works_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel")
+    from unchoke.notebooks.cell_record import CellTask
+    from unchoke.notebooks.run_cells import run_cells
+
     books.own_kernel(tmp_path, monkeypatch)
     tasks = [CellTask(1, "%load_ext unchoke"), CellTask(2, "%%choke\na = 1\n'shown'"), CellTask(3, "%%choke\na = 1\nmissing")]
     done = run_cells(tasks, kernel="python3", folder=tmp_path, limit_s=60)

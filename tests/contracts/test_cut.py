@@ -1,4 +1,7 @@
-"""One suite for every family that can be cut: the two parts give the whole network's numbers and gradients, bit for bit."""
+"""One suite for every family that can be cut: the two parts give the whole network's numbers and gradients, bit for bit.
+
+By default timm's small test models of each family pass all of it, and every other network one cut.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +29,23 @@ class Model:
     fixed_size: bool = False
 
 
-MODELS = [
+SMALL = [
     Model("test_vit", 160, 6, fixed_size=True),
+    Model("test_efficientnet", 64, 5),
+    Model("test_resnet", 64, 4),
+    Model("test_convnext", 64, 9),
+]
+LARGER = [
     Model("test_vit2", 160, 8, fixed_size=True),
     Model("vit_tiny_patch16_224", 64, 12, fixed_size=True),
     Model("vit_small_patch14_reg4_dinov2", 56, 12, fixed_size=True),
     Model("vit_xsmall_patch16_clip_224", 64, 10, fixed_size=True),
     Model("deit_tiny_distilled_patch16_224", 64, 12, fixed_size=True),
-    Model("test_efficientnet", 64, 5),
     Model("tf_efficientnet_lite0", 64, 16),
     Model("efficientnet_b0", 64, 16),
     Model("mobilenetv2_050", 64, 17),
-    Model("test_resnet", 64, 4),
     Model("resnet18", 64, 8),
     Model("resnet26d", 64, 8),
-    Model("test_convnext", 64, 9),
     Model("convnext_atto", 64, 12),
     Model("convnextv2_atto", 64, 12),
 ]
@@ -72,7 +77,10 @@ def images_for(encoder: Encoder) -> torch.Tensor:
     return torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=lambda model: str(model.name))
+CAMPAIGN = [pytest.param(model, marks=pytest.mark.campaign) for model in LARGER]
+
+
+@pytest.fixture(scope="module", params=[*SMALL, *CAMPAIGN], ids=lambda model: str(model.name))
 def model(request: pytest.FixtureRequest) -> Model:
     found: Model = request.param
     return found
@@ -104,21 +112,32 @@ def frozen_alike(encoder: Encoder, cut: Cut) -> nn.Module:
     return encoder.module
 
 
-def test_the_parts_give_the_whole_network_s_features_bit_for_bit(model: Model, encoder: Encoder) -> None:
+def same_features(encoder: Encoder, cuts: list[int], num_blocks: int) -> None:
     images = images_for(encoder)
     with torch.no_grad():
         whole = encoder.module(images)
-        for k in ks(model):
+        for k in cuts:
             cut = cut_network(encoder, f"-{k}", verify=False)
             assert cut.prefix is not None
             activations = cut.prefix(images)
             assert activations.shape == (3, *cut.shape)
             assert torch.equal(cut.suffix(activations), whole), f"-{k}"
-            assert (cut.num_trained, cut.num_blocks, cut.name) == (k, model.num_blocks, f"-{k}")
+            assert (cut.num_trained, cut.num_blocks, cut.name) == (k, num_blocks, f"-{k}")
     assert whole.std() > 0
 
 
-def test_pooled_blocks_begin_with_the_whole_network_s_features_bit_for_bit(encoder: Encoder) -> None:
+def test_features_bit_for_bit(model: Model, encoder: Encoder) -> None:
+    same_features(encoder, ks(model), model.num_blocks)
+
+
+@pytest.mark.parametrize("larger", LARGER, ids=lambda model: str(model.name))
+def test_one_cut_of_every_network(larger: Model) -> None:
+    encoder = build(larger)
+    same_features(encoder, [2], larger.num_blocks)
+    same_gradients(encoder, cut_network(encoder, "-2", verify=False))
+
+
+def test_pooled_blocks_begin_with_the_features(encoder: Encoder) -> None:
     images = images_for(encoder)
     cut = cut_network(encoder, "blocks")
     assert cut.prefix is not None
@@ -130,24 +149,28 @@ def test_pooled_blocks_begin_with_the_whole_network_s_features_bit_for_bit(encod
     assert (cut.num_trained, list(cut.suffix.parameters())) == (0, [])
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointed"])
-def test_the_suffix_s_gradients_are_those_of_freezing_without_a_cut(model: Model, encoder: Encoder, checkpointing: bool) -> None:
+def same_gradients(encoder: Encoder, cut: Cut, *, checkpointing: bool = False) -> None:
+    """The suffix is trained as the whole network would be with all else frozen."""
     images = images_for(encoder)
-    for k in list(ks(model))[-1 if checkpointing else 0 :]:  # checkpointed: the deepest cut alone
-        cut = cut_network(encoder, f"-{k}", verify=False)
-        assert cut.prefix is not None
-        if checkpointing:
-            cut.suffix.set_grad_checkpointing(True)  # type: ignore[operator]
-        whole = frozen_alike(encoder, cut)
-        wanted = gradients(whole, whole(images))
-        found = gradients(cut.suffix, cut.suffix(cut.prefix(images)))
-        encoder.module.requires_grad_(False)
-        assert found.keys() == wanted.keys() == {name for name, _ in cut.suffix.named_parameters()}
-        assert all(torch.equal(found[name], wanted[name]) for name in wanted), f"-{k}"
-        assert any(bool(gradient.any()) for gradient in found.values())
+    assert cut.prefix is not None
+    if checkpointing:
+        cut.suffix.set_grad_checkpointing(True)  # type: ignore[operator]
+    whole = frozen_alike(encoder, cut)
+    wanted = gradients(whole, whole(images))
+    found = gradients(cut.suffix, cut.suffix(cut.prefix(images)))
+    encoder.module.requires_grad_(False)
+    assert found.keys() == wanted.keys() == {name for name, _ in cut.suffix.named_parameters()}
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted), cut.name
+    assert any(bool(gradient.any()) for gradient in found.values())
 
 
-def test_in_training_mode_with_frozen_batch_norm_nothing_changes(model: Model, encoder: Encoder) -> None:
+def test_gradients_of_freezing_without_a_cut(model: Model, encoder: Encoder) -> None:
+    for k in ks(model):
+        same_gradients(encoder, cut_network(encoder, f"-{k}", verify=False))
+    same_gradients(encoder, cut_network(encoder, f"-{model.num_blocks}", verify=False), checkpointing=True)
+
+
+def test_frozen_batch_norm_in_training_mode(model: Model, encoder: Encoder) -> None:
     images = images_for(encoder)
     cut = cut_network(encoder, "-2", verify=False)
     assert cut.prefix is not None
@@ -160,7 +183,7 @@ def test_in_training_mode_with_frozen_batch_norm_nothing_changes(model: Model, e
     assert num_norms == sum("running_mean" in name for name in statistics)
 
 
-def test_every_weight_is_on_one_side_under_its_own_name(model: Model, encoder: Encoder) -> None:
+def test_every_weight_is_in_one_part(model: Model, encoder: Encoder) -> None:
     whole = dict(encoder.module.named_parameters())
     for k in ks(model):
         cut = cut_network(encoder, f"-{k}", verify=False)
@@ -173,7 +196,7 @@ def test_every_weight_is_on_one_side_under_its_own_name(model: Model, encoder: E
         assert all(torch.equal(value, whole[name]) and value is not whole[name] for name, value in suffix.items())
 
 
-def test_the_prefix_is_frozen_and_the_suffix_is_not(model: Model, encoder: Encoder) -> None:
+def test_prefix_is_frozen_suffix_is_not(model: Model, encoder: Encoder) -> None:
     cut = cut_network(encoder, "-1", verify=False)
     assert cut.prefix is not None
     assert not any(part.training for part in cut.prefix.modules())
@@ -182,7 +205,7 @@ def test_the_prefix_is_frozen_and_the_suffix_is_not(model: Model, encoder: Encod
     assert not any(parameter.requires_grad for parameter in encoder.module.parameters())
 
 
-def test_one_more_block_adds_exactly_one_of_timm_s_layers(model: Model, encoder: Encoder) -> None:
+def test_one_more_block_adds_one_timm_layer(model: Model, encoder: Encoder) -> None:
     numbers = layer_numbers(encoder.module)
     before: set[str] = set()
     for k in range(1, model.num_blocks + 1):
@@ -193,7 +216,7 @@ def test_one_more_block_adds_exactly_one_of_timm_s_layers(model: Model, encoder:
         before = now
 
 
-def test_layers_of_the_suffix_keep_their_order(model: Model, encoder: Encoder) -> None:
+def test_suffix_layers_keep_their_order(model: Model, encoder: Encoder) -> None:
     cut = cut_network(encoder, "-3", verify=False)
     whole, part = layer_numbers(encoder.module), layer_numbers(cut.suffix)
     assert part.keys() == dict(cut.suffix.named_parameters()).keys()
@@ -201,7 +224,7 @@ def test_layers_of_the_suffix_keep_their_order(model: Model, encoder: Encoder) -
     assert min(part.values()) == 0
 
 
-def test_training_the_suffix_leaves_the_encoder_alone(model: Model, encoder: Encoder) -> None:
+def test_training_the_suffix_leaves_the_encoder(model: Model, encoder: Encoder) -> None:
     before = {name: value.clone() for name, value in encoder.module.state_dict().items()}
     cut = cut_network(encoder, "-2")
     with torch.no_grad():

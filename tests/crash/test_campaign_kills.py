@@ -23,7 +23,8 @@ def campaign(work: Path, *, num: int) -> tuple[dict[str, Any], str]:
     return told, done.stderr
 
 
-def test_killed_commands_end_as_if_nothing_had_happened_and_the_campaign_goes_on(tmp_path: Path) -> None:
+@pytest.mark.campaign
+def test_killed_tiling_and_a_campaign_that_goes_on(tmp_path: Path) -> None:
     first, _ = campaign(tmp_path, num=2)
     counts = first["table"]["all"]
     assert counts["kills"] >= 2

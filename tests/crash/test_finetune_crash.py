@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import finetune_driver
 import pytest
+import scene
 
-from children import same_imports
 from unchoke.core.fingerprint import digest_file
 
-NUM_KILLS, EPOCHS = 10, 50
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
-Start = Callable[[Path, int], Any]
 
 
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start a training in a process of its own, forked from one that has imported everything and run nothing."""
-    monkeypatch.setenv("PYTHONPATH", same_imports()["PYTHONPATH"])  # for the process that the others are forked from
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["finetune_driver"])
+def start(folder: Path, workers: int, epochs: int) -> Any:
+    return scene.fork(train, folder, workers, epochs)
 
-    def begin(folder: Path, workers: int) -> Any:
-        process = context.Process(target=finetune_driver.main, args=(folder, workers, EPOCHS))
-        process.start()
-        return process
 
-    return begin
+def train(folder: Path, workers: int, epochs: int) -> None:
+    import finetune_driver
+
+    finetune_driver.main(folder, workers, epochs)
 
 
 def num_begun(folder: Path) -> int:
@@ -44,10 +34,12 @@ def num_begun(folder: Path) -> int:
     return log.stat().st_size // len("step\n") if log.exists() else 0
 
 
-def kill_somewhere(process: Any, folder: Path, *, num_steps: int, wait_s: float) -> None:
-    """Wait until it began so many steps (perhaps none), let it go on for a moment, and kill it."""
+def kill_somewhere(process: Any, folder: Path, *, num_steps: int, wait_s: float, saved: bool) -> None:
+    """Wait until it began so many steps (perhaps none) and, if `saved`, has a checkpoint; go on for a moment, and kill it."""
     wanted, deadline_s = num_begun(folder) + num_steps, time.monotonic() + 60
-    while process.is_alive() and num_begun(folder) < wanted and time.monotonic() < deadline_s:
+    while process.is_alive() and time.monotonic() < deadline_s:
+        if num_begun(folder) >= wanted and (not saved or (folder / "checkpoints" / "last.pt").exists()):
+            break
         time.sleep(0.001)
     time.sleep(wait_s)
     process.kill()
@@ -60,17 +52,18 @@ def complete(process: Any) -> None:
     assert process.exitcode == 0
 
 
-def test_killed_again_and_again_with_any_number_of_workers_the_weights_and_the_history_are_those_of_an_unbroken_run(
-    start: Start, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("num_kills", "epochs"), [(2, 20), pytest.param(10, 50, marks=pytest.mark.campaign)])
+def test_killed_finetuning_same_weights(tmp_path: Path, num_kills: int, epochs: int) -> None:
+    """Also where the processes that go on have other numbers of workers than those that were killed."""
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
-    complete(start(calm, 0))
+    complete(start(calm, 0, epochs))
     chance = random.Random(3)
-    for number in range(NUM_KILLS):
-        process = start(stormy, number % 3)
-        kill_somewhere(process, stormy, num_steps=chance.randrange(3 * EPOCHS // NUM_KILLS), wait_s=chance.uniform(0.0, 0.03))
+    for number in range(num_kills):
+        process = start(stormy, 2 - number % 3, epochs)
+        num_steps, wait_s = chance.randrange(min(epochs, 3 * epochs // num_kills)), chance.uniform(0.0, 0.03)
+        kill_somewhere(process, stormy, num_steps=num_steps, wait_s=wait_s, saved=number + 1 == num_kills)
     killed = num_begun(stormy)
-    complete(start(stormy, 1))
+    complete(start(stormy, 1, epochs))
     result = json.loads((calm / "result.json").read_text())
     assert json.loads((stormy / "result.json").read_text()) == result
     assert digest_file(stormy / "checkpoints" / "last.pt") == digest_file(calm / "checkpoints" / "last.pt")

@@ -15,7 +15,7 @@ from children import same_imports
 from unchoke.core.choices import Choice
 from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache
 
-NUM, SIDE = 400, 96
+NUM, SIDE = 200, 64
 PLAN = Choice("cache", "disk", "a test", {"capacity_rows": NUM})
 
 FILLER = """
@@ -43,18 +43,19 @@ def opened(folder: Path, version: int) -> PixelCache:
     def read(position: int) -> np.ndarray:
         return picture(position, version)
 
-    return open_cache(PLAN, sources, folder=folder, height=SIDE, width=SIDE, read=read, segment_bytes=2**20)
+    return open_cache(PLAN, sources, folder=folder, height=SIDE, width=SIDE, read=read, segment_bytes=2**18)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
-def test_a_killed_fill_never_serves_a_half_written_picture(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_kills", "step_s"), [(3, 0.3), pytest.param(8, 0.11, marks=pytest.mark.campaign)])
+def test_killed_fill_serves_no_torn_picture(tmp_path: Path, num_kills: int, step_s: float) -> None:
     code = FILLER.format(folder=str(tmp_path))
     served = 0
-    for kill in range(8):
+    for kill in range(num_kills):
         child = subprocess.Popen([sys.executable, "-c", code], env=same_imports(), stdout=subprocess.PIPE)
         assert child.stdout is not None
         assert child.stdout.readline() == b"open\n"
-        time.sleep(0.03 + 0.11 * kill)
+        time.sleep(0.03 + step_s * kill)
         child.send_signal(signal.SIGKILL)
         child.communicate()
         for version in range(6):

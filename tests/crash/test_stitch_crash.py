@@ -46,17 +46,18 @@ def kill_after(folder: Path, *, new_parts: int, wait_s: float) -> None:
     driver.communicate()
 
 
-def test_kills_while_stitching_and_writing_change_no_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_stitching", "num_writing"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.campaign)])
+def test_kills_change_no_byte_of_a_mask(tmp_path: Path, num_stitching: int, num_writing: int) -> None:
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
     complete(calm)
     assert sorted(artefacts(calm)) == ["scene_classes.tif", "scene_probabilities.tif"]
     chance = random.Random(7)
-    for _ in range(4):
+    for _ in range(num_stitching):
         done = parts(stormy)
         kill_after(stormy, new_parts=chance.randint(1, 5), wait_s=chance.uniform(0, 0.05))
         assert done.items() <= parts(stormy).items(), "a finished part was made again"
-    assert 4 <= len(parts(stormy)) <= NUM_PARTS
-    for _ in range(2):  # all parts are there soon: these die while the files are written
+    assert num_stitching <= len(parts(stormy)) <= NUM_PARTS
+    for _ in range(num_writing):  # all parts are there soon: these die while the files are written
         kill_after(stormy, new_parts=NUM_PARTS, wait_s=chance.uniform(0, 0.08))
     complete(stormy)
     assert artefacts(stormy) == artefacts(calm)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import rasterio
-from rasterio.transform import from_origin
-
-PATIENCE_S = 60.0
+import scene
+from tests.conftest import Once
 
 
 def make_scene(folder: Path, name: str, *, seed: int, side_px: int = 512) -> None:
+    import rasterio
+    from rasterio.transform import from_origin
+
     folder.mkdir(exist_ok=True)
     noise = np.random.default_rng(seed)
     shape = {"height": side_px, "width": side_px, "count": 1, "dtype": "uint16", "nodata": 0}
@@ -28,35 +26,31 @@ def make_scene(folder: Path, name: str, *, seed: int, side_px: int = 512) -> Non
 
 
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("crash") / "scenes"
-    make_scene(folder, "alpha", seed=1)
-    make_scene(folder, "beta", seed=2, side_px=300)
-    return folder
+def scenes(once: Once) -> Path:
+    def make(folder: Path) -> None:
+        make_scene(folder, "alpha", seed=1)
+        make_scene(folder, "beta", seed=2, side_px=300)
+
+    return once("crash-scenes", make)
 
 
-def start(scenes: Path, out: Path, parallel: str) -> subprocess.Popen[bytes]:
+def start(scenes: Path, out: Path, parallel: str) -> scene.Running:
     """The command, with windows that take long to write."""
-    words = ["tile", str(scenes), "--out", str(out), "--tile-size", "32", "--mask", "B3 > B5", "--workers", "2"]
-    command = [sys.executable, "-m", "unchoke", *words, "--parallel", parallel, "--compress", "zlib"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    words = ["--tile-size", "32", "--mask", "B3 > B5", "--workers", "2", "--parallel", parallel, "--compress", "zlib"]
+    return scene.start("tile", str(scenes), "--out", str(out), *words)
 
 
 def complete(scenes: Path, out: Path, parallel: str) -> None:
-    command = start(scenes, out, parallel)
-    _, errors = command.communicate(timeout=PATIENCE_S)
-    assert command.returncode == 0, errors.decode()
+    ended = start(scenes, out, parallel).end()
+    assert ended.code == 0, ended.stderr
 
 
 def kill_when(scenes: Path, out: Path, parallel: str, seen: Callable[[], bool]) -> bool:
     """Start the command and kill it as soon as `seen`; whether that was in time."""
     command = start(scenes, out, parallel)
-    give_up_at = time.monotonic() + PATIENCE_S
-    while command.poll() is None and not seen() and time.monotonic() < give_up_at:
-        time.sleep(0.001)
+    command.wait_until(seen)
     command.kill()
-    command.communicate()
-    return command.returncode == -signal.SIGKILL
+    return command.end().code == -signal.SIGKILL
 
 
 def done_records(out: Path) -> dict[str, int]:
@@ -72,47 +66,52 @@ def outcome(out: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    out = tmp_path_factory.mktemp("unbroken") / "out"
-    complete(scenes, out, "threads")
-    return outcome(out)
+def unbroken(scenes: Path, once: Once) -> dict[str, bytes]:
+    return outcome(once("crash-tiles", lambda folder: complete(scenes, folder, "threads")))
 
 
-@pytest.mark.parametrize("parallel", ["threads", "processes"])
-def test_kills_at_several_moments_change_no_byte(scenes: Path, tmp_path: Path, unbroken: dict[str, bytes], parallel: str) -> None:
-    out = tmp_path / "out"
-    tiles = out / "tiles"
+@pytest.mark.parametrize("parallel", ["threads", pytest.param("processes", marks=pytest.mark.campaign)])
+def test_killed_three_times_same_bytes(scenes: Path, tmp_path: Path, unbroken: dict[str, bytes], parallel: str) -> None:
+    tiles = tmp_path / "tiles"
     moments: list[Callable[[], bool]] = [
         lambda: any(tiles.rglob("*.npz")),
-        lambda: len(done_records(out)) >= 3,
-        lambda: len(done_records(out)) >= 7 and any(tiles.rglob(".unchoke-*.tmp")),
+        lambda: len(done_records(tmp_path)) >= 3,
+        lambda: len(done_records(tmp_path)) >= 7 and any(tiles.rglob(".unchoke-*.tmp")),
     ]
     in_time: list[bool] = []
     for seen in moments:
-        before = done_records(out)
-        in_time.append(kill_when(scenes, out, parallel, seen))
-        assert before.items() <= done_records(out).items(), "a finished strip was done again"
+        before = done_records(tmp_path)
+        in_time.append(kill_when(scenes, tmp_path, parallel, seen))
+        assert before.items() <= done_records(tmp_path).items(), "a finished strip was done again"
     assert sum(in_time) >= 2
     assert not all(in_time) or not (tiles / "tile_manifest.csv").exists(), "a manifest before its tiles are all there"
+    finish(scenes, tmp_path, parallel, unbroken)
+
+
+def test_processes_killed_once_same_bytes(scenes: Path, tmp_path: Path, unbroken: dict[str, bytes]) -> None:
+    assert kill_when(scenes, tmp_path, "processes", lambda: len(done_records(tmp_path)) >= 3)
+    finish(scenes, tmp_path, "processes", unbroken)
+
+
+def finish(scenes: Path, out: Path, parallel: str, unbroken: dict[str, bytes]) -> None:
     before = done_records(out)
     assert before
     complete(scenes, out, parallel)
     assert before.items() <= done_records(out).items()
     assert outcome(out) == unbroken
-    assert not list(tiles.rglob(".unchoke-*"))
+    assert not list((out / "tiles").rglob(".unchoke-*"))
 
 
-def test_one_ctrl_c_ends_cleanly_and_the_same_command_goes_on(scenes: Path, tmp_path: Path, unbroken: dict[str, bytes]) -> None:
+def test_ctrl_c_and_the_same_command_again(scenes: Path, tmp_path: Path, unbroken: dict[str, bytes]) -> None:
     for attempt in range(4):  # where the machine is busy, a command may be over before it is asked to stop
         out = tmp_path / f"out{attempt}"
         command = start(scenes, out, "threads")
-        while not done_records(out) and command.poll() is None:
-            time.sleep(0.002)
-        command.send_signal(signal.SIGINT)
-        _, errors = command.communicate(timeout=PATIENCE_S)
-        if command.returncode != 0:
+        if command.wait_until(lambda out=out: bool(done_records(out))) and command.alive():
+            command.send(signal.SIGINT)
+        ended = command.end()
+        if ended.code != 0:
             break
-    assert command.returncode == 130, errors.decode()
-    assert b"run the same command again" in errors
+    assert ended.code == 130, ended.stderr
+    assert ended.says_error("interrupted")
     complete(scenes, out, "threads")
     assert outcome(out) == unbroken

@@ -56,9 +56,9 @@ def dropped(root: Path) -> set[str]:
     return set(load_corrections(root / "corrections.csv").dropped)
 
 
-def test_a_kill_between_two_keys_loses_nothing_and_the_next_finding_is_the_next(reviewed: Path) -> None:
+def test_kill_between_two_decisions(reviewed: Path) -> None:
     page = ""
-    for number in range(3):
+    for number in range(2):
         with serve(reviewed) as served:
             visitor = Visitor(served)
             page = visitor.ask("GET", "/review")
@@ -68,8 +68,8 @@ def test_a_kill_between_two_keys_loses_nothing_and_the_next_finding_is_the_next(
         assert dropped(reviewed) == set(PHOTOS[: number + 1])
 
 
-@pytest.mark.parametrize("delay_s", [0.05, 0.15, 0.4])
-def test_a_kill_at_any_moment_keeps_what_was_answered_and_leaves_a_whole_file(reviewed: Path, delay_s: float) -> None:
+@pytest.mark.parametrize("delay_s", [0.15, *(pytest.param(delay_s, marks=pytest.mark.campaign) for delay_s in (0.05, 0.4))])
+def test_kill_during_decisions(reviewed: Path, delay_s: float) -> None:
     answered: list[str] = []
     with serve(reviewed) as served:
         visitor = Visitor(served)
@@ -93,7 +93,7 @@ def test_a_kill_at_any_moment_keeps_what_was_answered_and_leaves_a_whole_file(re
     assert len(found - set(answered)) <= 1  # one may be on the disk whose answer did not arrive
 
 
-def test_a_server_that_is_told_to_stop_ends_while_a_page_follows_a_run(reviewed: Path) -> None:
+def test_terminate_while_a_page_follows_a_run(reviewed: Path) -> None:
     with serve(reviewed) as served:
         visitor = Visitor(served)
         place = urlsplit(served.base)

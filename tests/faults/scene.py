@@ -1,14 +1,14 @@
 """What the fault tests work with: small photos, a tiny encoder, the command as a process of its own, and prints of a workspace.
 
 `start` runs the real command in a process forked from a server that has imported torch already: killing such a process is
-killing the command, without paying for the imports each time. `script` starts the console script itself.
+killing the command, without paying for the imports each time. `fork` does so with any function, `script` starts the console
+script itself.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
-import multiprocessing
 import os
 import resource
 import shutil
@@ -21,16 +21,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from children import same_imports
 from unchoke.core.fingerprint import digest_file
+from unchoke.jobs.child_start import main_script_hidden
 
 ENCODER = "test_efficientnet"
 CLASSES = ("apple", "birch", "cloud")
@@ -54,9 +55,9 @@ class Place:
         return self.root / "tiny.safetensors"
 
     def fit_args(self, out: Path, *extra: str, photos: Path | None = None, engine: str = "torch") -> list[str]:
-        """What the tests usually ask of `fit`: a tiny encoder in plain torch, small jobs, few epochs."""
+        """What the tests usually ask of `fit`: a tiny encoder in plain torch at the photos' own size, small jobs, few epochs."""
         fast = ["--encoder", ENCODER, "--weights", str(self.weights), "--workers", "1", "--engine", engine]
-        small = ["--job-size", str(JOB_SIZE), "--epochs", "4", "--head", "linear"]
+        small = ["--input-px", "64", "--job-size", str(JOB_SIZE), "--epochs", "4", "--head", "linear"]
         return [str(photos or self.photos), "--out", str(out), *fast, *small, *extra]
 
 
@@ -121,6 +122,10 @@ class Ended:
         whole = "\n".join(lines[heads.index("error") :]) if "error" in heads else ""
         return "Traceback" not in self.stderr and all(part in whole for part in (f"[{code}]", "why", "try", *parts))
 
+    def warns_of(self, name: str) -> bool:
+        """Whether a warning names it."""
+        return any(line.startswith("warning") and name in line for line in self.stderr.splitlines())
+
 
 @dataclass
 class Running:
@@ -179,10 +184,8 @@ class Running:
 
 def start(*args: str, limits: dict[int, int] | None = None) -> Running:
     """The command `unchoke ARGS` in a process of its own, optionally under resource limits."""
-    server = _warm_server()
     output = Path(tempfile.mkdtemp(prefix="faults-"))
-    process = server.Process(target=run_command, args=(list(args), str(output), limits or {}))
-    process.start()
+    process = fork(run_command, list(args), str(output), limits or {})
 
     def wait(timeout_s: float) -> int | None:
         process.join(timeout_s)
@@ -192,14 +195,21 @@ def start(*args: str, limits: dict[int, int] | None = None) -> Running:
     return Running(process.pid, wait, output)
 
 
+def fork(target: Callable[..., object], *args: object) -> ForkServerProcess:
+    """`target(*args)` in a process of its own, with torch loaded already; it has the environment of the server."""
+    process = ForkServerProcess(target=target, args=args)
+    with main_script_hidden(), patch.object(forkserver, "connect_to_new_process", _warm_server().connect_to_new_process):
+        process.start()
+    return process
+
+
 @cache
-def _warm_server() -> ForkServerContext:
-    """The server that commands are forked from, with `warm` imported; its path is only given by the environment."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["warm"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", same_imports()["PYTHONPATH"])
-        forkserver.ensure_running()
+def _warm_server() -> forkserver.ForkServer:
+    """A server of our own, apart from the one that commands run in this process may have started for themselves."""
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload(["scene", "warm"])
+    with main_script_hidden(), patch.dict(os.environ, same_imports()):  # its path is only given by the environment
+        server.ensure_running()
     return server
 
 

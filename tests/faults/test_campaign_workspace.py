@@ -13,7 +13,7 @@ import pytest
 
 BENCHES = Path(__file__).parents[2] / "benches"
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform == "win32", reason="forks")]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ def run(work: Path, num: int) -> tuple[dict[str, Any], str]:
     return told, done.stderr
 
 
-def test_damaged_files_of_a_workspace_are_noticed_and_the_campaign_goes_on(tmp_path: Path) -> None:
+@pytest.mark.campaign
+def test_damaged_files_are_noticed_and_it_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("rasterio")
     first, _ = run(tmp_path, 5)
     assert first["table"]["all"]["cases"] == 5

@@ -15,16 +15,10 @@ def photos(place: scene.Place, tmp_path: Path) -> Path:
     return Path(shutil.copytree(place.photos, tmp_path / "photos"))
 
 
-@pytest.fixture
-def workspace(place: scene.Place, photos: Path, tmp_path: Path) -> Path:
-    """Finished on its own copy of the photos."""
-    ended = scene.unchoke("fit", *place.fit_args(tmp_path / "out", photos=photos))
-    assert ended.code == 0, ended.stderr
-    return tmp_path / "out"
-
-
-def test_photos_come_and_go(place: scene.Place, photos: Path, workspace: Path) -> None:
+def test_photos_come_and_go(place: scene.Place, photos: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "out"
     args = place.fit_args(workspace, photos=photos)
+    assert scene.unchoke("fit", *args).code == 0
 
     before, old_shards = scene.done_files(workspace), scene.shards(workspace)
     scene.make_photo(photos / "apple" / "a_011.jpg", 0, 1011)
@@ -46,7 +40,6 @@ def test_photos_come_and_go(place: scene.Place, photos: Path, workspace: Path) -
     (photos / "cloud" / "c_005.jpg").write_bytes(b"no longer a picture")
     ended = scene.unchoke("fit", *args)
     assert ended.code == 0, ended.stderr
-    assert "1 file set aside" in ended.stderr
     assert "c_005.jpg" in (workspace / "quarantine.csv").read_text()
     assert "c_005.jpg" not in (workspace / "experiments" / "exp_4" / "predictions.csv").read_text()
 
@@ -54,25 +47,24 @@ def test_photos_come_and_go(place: scene.Place, photos: Path, workspace: Path) -
         (photos / "cloud" / f"c_{index:03d}.jpg").write_bytes(b"no longer a picture")
     ended = scene.unchoke("fit", *args)
     assert ended.code == 1
-    assert ended.says_error("10", "c_000.jpg")
+    assert ended.says_error("unsound-data", "10", "c_000.jpg")
     assert scene.unchoke("fit", *args, "--max-failures", "0.2").code == 0
 
 
-@pytest.mark.parametrize("option", [("--views", "1"), ("--precision", "f32")])
-def test_another_way_of_making_features_touches_nothing_old(place: scene.Place, copied: Path, option: tuple[str, str]) -> None:
-    before, old_shards = scene.done_files(copied), scene.shards(copied)
-    ended = scene.unchoke("fit", *place.fit_args(copied, *option))
-    assert ended.code == 0, ended.stderr
-    after, shards = scene.done_files(copied), scene.shards(copied)
-    assert {name: after[name] for name in before} == before
-    assert {name: shards[name] for name in old_shards} == old_shards
-    assert len(after) == 2 * len(before)
-    assert len({name.split("/")[0] for name in shards}) == 2
+def test_other_features_touch_nothing_old(place: scene.Place, copied: Path) -> None:
+    once = len(scene.done_files(copied))
+    for times, option in enumerate((("--views", "1"), ("--precision", "f32")), 2):
+        before, old_shards = scene.done_files(copied), scene.shards(copied)
+        ended = scene.unchoke("fit", *place.fit_args(copied, *option))
+        assert ended.code == 0, ended.stderr
+        after, shards = scene.done_files(copied), scene.shards(copied)
+        assert {name: after[name] for name in before} == before
+        assert {name: shards[name] for name in old_shards} == old_shards
+        assert len(after) == times * once
+        assert len({name.split("/")[0] for name in shards}) == times
 
 
-def test_a_photo_that_vanishes_during_the_run_is_named_and_taken_back_when_it_returns(
-    place: scene.Place, photos: Path, tmp_path: Path
-) -> None:
+def test_photo_that_vanishes_and_returns(place: scene.Place, photos: Path, tmp_path: Path) -> None:
     args = place.fit_args(tmp_path / "out", photos=photos)
     lost = photos / "cloud" / "c_039.jpg"
     running = scene.start("fit", *args)
@@ -92,7 +84,7 @@ def test_a_photo_that_vanishes_during_the_run_is_named_and_taken_back_when_it_re
     assert len(set(before) - set(scene.done_files(tmp_path / "out"))) == 1
 
 
-def test_too_many_losses_stop_the_run_also_the_second_time(place: scene.Place, photos: Path, tmp_path: Path) -> None:
+def test_too_many_photos_change_during_the_run(place: scene.Place, photos: Path, tmp_path: Path) -> None:
     args = place.fit_args(tmp_path / "out", photos=photos)
     running = scene.start("fit", *args)
     running.wait_until(lambda: "\nengine  " in running.stderr())
@@ -102,6 +94,6 @@ def test_too_many_losses_stop_the_run_also_the_second_time(place: scene.Place, p
     running.send(signal.SIGCONT)
     ended = running.end()
     assert ended.code == 1
-    assert ended.says_error("could not be read", "changed", "--max-failures")
+    assert ended.says_error("too-many-failed", "b_000.jpg")
     assert scene.unchoke("fit", *args).code == 0, "the photos are sound now"
     assert not (tmp_path / "out" / "quarantine.csv").exists()

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scene
-import torch
 
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.seals import SEALS
@@ -36,6 +35,8 @@ def mark(tmp_path: Path) -> Path:
 
 
 def save_torch(payload: Payload, file: Path) -> None:
+    import torch
+
     torch.save({"format": 1, "weight": torch.zeros(2), "extra": payload}, file)
 
 
@@ -52,6 +53,8 @@ def save_npy(payload: Payload) -> bytes:
 
 
 def test_the_payload_would_work(mark: Path, tmp_path: Path) -> None:
+    import torch
+
     save_torch(Payload(mark), tmp_path / "evil.pt")
     torch.load(tmp_path / "evil.pt", weights_only=False)
     assert mark.exists()
@@ -62,7 +65,7 @@ def test_in_a_weights_file(place: scene.Place, checked: Path, mark: Path, tmp_pa
     (save_bare if name == "bare.pt" else save_torch)(Payload(mark), tmp_path / name)
     ended = scene.unchoke("fit", *place.fit_args(checked, "--weights", str(tmp_path / name)))
     assert ended.code == 2, ended.stderr
-    assert ended.says_error(name)
+    assert ended.says_error("bad-weights", name)
     assert not mark.exists()
 
 
@@ -74,7 +77,7 @@ def test_in_the_head_of_a_run(place: scene.Place, copied: Path, mark: Path, save
     for command in (["evaluate", "exp_1"], ["predict", "exp_1", str(place.photos)]):
         ended = scene.unchoke(*command, "--out", str(copied))
         assert ended.code == 1, ended.stderr
-        assert ended.says_error("best_head.pt", "is not a weights file")
+        assert ended.says_error("bad-weights", "best_head.pt")
     assert not mark.exists()
 
 
@@ -88,7 +91,7 @@ def test_in_a_checkpoint_to_go_on_from(place: scene.Place, finished: Path, copie
 
 
 @pytest.mark.parametrize("member", ["global_pool.npy", "sample_id.npy"])
-def test_in_a_shard_whose_record_vouches_for_it(place: scene.Place, copied: Path, mark: Path, member: str) -> None:
+def test_in_a_shard_with_a_valid_checksum(place: scene.Place, copied: Path, mark: Path, member: str) -> None:
     shard = min((copied / "features").glob("*/*.npz"))
     with zipfile.ZipFile(shard) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -100,7 +103,7 @@ def test_in_a_shard_whose_record_vouches_for_it(place: scene.Place, copied: Path
     assert "Traceback" not in ended.stderr
     if member == "global_pool.npy":
         assert ended.code == 1
-        assert ended.says_error(shard.name, "is not a feature shard")
+        assert ended.says_error("damaged-shard", shard.name)
     assert not mark.exists()
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from errors import refused
 from unchoke.core.boxes import Box
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.raster import read_box, read_label
 from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.scene_facts import IGNORE, SceneError
+from unchoke.scenes.scene_facts import IGNORE
 from unchoke.scenes.scene_files import BandFile, Scene
 
 EAST, NORTH = 500_000.0, 4_000_000.0
@@ -52,23 +53,23 @@ def pool() -> HandlePool:
     return HandlePool(8)
 
 
-def test_a_missing_band_leaves_its_scene_out_and_the_other_in(tmp_path, pool):
+def test_scene_with_a_missing_band(tmp_path, pool):
     for name in ("a/a_B2.tif", "a/a_B3.tif", "b/b_B2.tif"):
         write(tmp_path / name, noise(side=8))
     scanned = scan_scenes(tmp_path, bands=("B2", "B3"))
     assert [scene.scene_id for scene in scanned.scenes] == ["a"]
-    assert "scene b has no band B3" in scanned.findings[0].message
+    assert "scene b" in scanned.findings[0].message and "B3" in scanned.findings[0].message
     assert read_whole(scanned.scenes[0], pool)[1].all()
 
 
 @pytest.mark.parametrize("options", [{"compress": "deflate"}, {"tiled": True, "blockxsize": 64, "blockysize": 64}, {}])
-def test_a_truncated_tiff_is_named_and_the_scene_beside_it_is_read(tmp_path, pool, options):
+def test_truncated_tiff(tmp_path, pool, options):
     good, bad = (write(tmp_path / f"{name}.tif", noise(), **options) for name in ("good", "bad"))
     if not options:  # a striped file has its table in front: the header stays whole
         Path(bad).write_bytes(Path(bad).read_bytes()[:-30_000])
     else:
         cut_short(bad)
-    with pytest.raises(SceneError, match=r"bad\.tif") as caught:
+    with refused("unreadable-scene", "bad.tif") as caught:
         read_whole(Scene("bad", file=bad), pool)
     assert caught.value.path == bad and caught.value.exit_code == 1
     assert read_whole(Scene("good", file=good), pool)[1].all()
@@ -77,7 +78,7 @@ def test_a_truncated_tiff_is_named_and_the_scene_beside_it_is_read(tmp_path, poo
 def test_a_truncated_jpeg_2000_is_named(tmp_path, pool):
     bad = write(tmp_path / "bad.jp2", noise(), driver="JP2OpenJPEG", QUALITY="100", REVERSIBLE="YES")
     cut_short(bad)
-    with pytest.raises(SceneError, match=r"bad\.jp2"):
+    with refused("unreadable-scene", "bad.jp2"):
         read_whole(Scene("bad", file=bad), pool)
 
 
@@ -89,24 +90,23 @@ def test_a_text_file_with_the_name_of_a_raster_is_named(tmp_path, pool):
     band = f'<VRTRasterBand dataType="UInt16" band="1">{source}</VRTRasterBand>'
     (tmp_path / "leads_away.tif").write_text(f'<VRTDataset rasterXSize="8" rasterYSize="8">{band}</VRTDataset>')
     for name in ("notes.tif", "empty.tif", "leads_away.tif"):
-        with pytest.raises(SceneError, match=name) as caught:
+        with refused("unreadable-scene", name) as caught:
             inspect_scene(Scene("bad", file=str(tmp_path / name)), pool=pool)
         assert caught.value.path == str(tmp_path / name)
 
 
-def test_bands_that_do_not_overlap_are_named_with_what_they_cover(tmp_path, pool):
+def test_bands_that_do_not_overlap(tmp_path, pool):
     first, second = write(tmp_path / "B2.tif", noise(side=8)), write(tmp_path / "B3.tif", noise(side=8), east=EAST + 10_000)
-    with pytest.raises(SceneError, match=r"B3\.tif does not overlap .*B2\.tif") as caught:
+    with refused("bands-do-not-overlap", "B3.tif", "B2.tif", "510000") as caught:
         inspect_scene(Scene("s", (BandFile("B2", first), BandFile("B3", second))), pool=pool)
-    assert "510000" in caught.value.why and caught.value.path == second
+    assert caught.value.path == second
 
 
 @pytest.mark.parametrize("other", ["EPSG:32617", None])
-def test_bands_in_two_coordinate_systems_are_named_with_both(tmp_path, pool, other):
+def test_bands_in_two_coordinate_systems(tmp_path, pool, other):
     first, second = write(tmp_path / "B2.tif", noise(side=8)), write(tmp_path / "B3.tif", noise(side=8), crs=other)
-    with pytest.raises(SceneError, match=r"B3\.tif .* than .*B2\.tif") as caught:
+    with refused("crs-differs", "B3.tif", "B2.tif", "32616", other or ""):
         inspect_scene(Scene("s", (BandFile("B2", first), BandFile("B3", second))), pool=pool)
-    assert "32616" in caught.value.why and (other or "none at all") in caught.value.why
 
 
 def test_a_scene_without_a_single_value_reads_as_nothing(tmp_path, pool):
@@ -119,13 +119,13 @@ def test_a_scene_of_one_pixel_is_read(tmp_path, pool):
     assert bands.tolist() == [[[7.0]]] and valid.all()
 
 
-def test_a_label_of_another_place_is_named_and_one_that_reaches_in_part_is_used(tmp_path, pool):
+def test_label_of_another_place_and_one_in_part(tmp_path, pool):
     bands = write(tmp_path / "a.tif", noise(side=20))
     ones = np.ones((20, 20), np.uint8)
     far = write(tmp_path / "far.tif", ones, east=EAST + 10_000)
-    with pytest.raises(SceneError, match=r"far\.tif does not overlap"):
+    with refused("bands-do-not-overlap", "far.tif"):
         inspect_scene(Scene("s", file=bands, label=far), pool=pool)
-    with pytest.raises(SceneError, match=r"far2\.tif does not overlap"):
+    with refused("bands-do-not-overlap", "far2.tif"):
         inspect_scene(Scene("s", file=bands, label=write(tmp_path / "far2.tif", ones, crs="EPSG:32650")), pool=pool)
     facts = inspect_scene(Scene("s", file=bands, label=write(tmp_path / "near.tif", ones, east=EAST + 50)), pool=pool)
     labels = read_label(facts, Box(0, 0, 20, 20), pool=pool)
@@ -136,13 +136,13 @@ def test_a_broken_label_is_named(tmp_path, pool):
     label = write(tmp_path / "label.tif", noise(side=200).astype(np.uint8), compress="deflate")
     cut_short(label, keep=0.8)
     scene = Scene("s", file=write(tmp_path / "a.tif", noise()), label=label)
-    with pytest.raises(SceneError, match=r"label\.tif"):
+    with refused("unreadable-scene", "label.tif"):
         facts = inspect_scene(scene, pool=pool)
         read_label(facts, Box(0, 0, 200, 200), pool=pool)
 
 
 @pytest.mark.parametrize("opened_before", [True, False])
-def test_a_file_replaced_while_reading_is_named_and_never_mixed_in(tmp_path, pool, opened_before):
+def test_file_replaced_while_reading(tmp_path, pool, opened_before):
     path = write(tmp_path / "a.tif", noise())
     facts = inspect_scene(Scene("s", file=path), pool=pool)
     if opened_before:
@@ -150,18 +150,18 @@ def test_a_file_replaced_while_reading_is_named_and_never_mixed_in(tmp_path, poo
     else:
         pool.close()
     Path(write(tmp_path / "b.tif", noise(1, side=150))).replace(path)
-    with pytest.raises(SceneError, match=r"a\.tif was changed") as caught:
+    with refused("scene-changed", "a.tif") as caught:
         read_box(facts, Box(100, 0, 100, 200), pool=pool)
     assert caught.value.path == path
 
 
-def test_a_file_overwritten_with_rubbish_of_its_own_size_is_named(tmp_path, pool):
+def test_file_overwritten_with_rubbish(tmp_path, pool):
     path = write(tmp_path / "a.tif", noise(), compress="deflate")
     facts = inspect_scene(Scene("s", file=path), pool=pool)
     size = Path(path).stat().st_size
     Path(path).write_bytes(b"\x00" * size)
     os.utime(path, ns=(10**18, 10**18))
-    with pytest.raises(SceneError, match=r"a\.tif was changed"):
+    with refused("scene-changed", "a.tif"):
         read_box(facts, Box(0, 0, 200, 200), pool=pool)
 
 
@@ -169,6 +169,5 @@ def test_a_file_that_is_deleted_is_named(tmp_path, pool):
     path = write(tmp_path / "a.tif", noise())
     facts = inspect_scene(Scene("s", file=path), pool=pool)
     Path(path).unlink()
-    with pytest.raises(SceneError, match=r"a\.tif cannot be read") as caught:
+    with refused("unreadable-scene", "a.tif"):
         read_box(facts, Box(0, 0, 10, 10), pool=pool)
-    assert "gone" in caught.value.why

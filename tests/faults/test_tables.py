@@ -37,29 +37,27 @@ def codes(ended: scene.Ended) -> dict[str, str]:
     return {finding["code"]: finding["severity"] for finding in ended.result["result"]["findings"]}
 
 
-def test_missing_columns_are_all_named(images: Path, tmp_path: Path) -> None:
+def test_missing_columns(images: Path, tmp_path: Path) -> None:
     ended = check(images, tmp_path, rows(), "--group", "patient", "--split", "part")
     assert ended.code == 2, ended.stderr
-    assert ended.says_error("patient", "part", "image_id")
+    assert ended.says_error("no-such-column", "patient", "part", "image_id")
 
 
 def test_zero_rows(images: Path, tmp_path: Path) -> None:
     for content in ("", HEADER):
         ended = check(images, tmp_path, content)
         assert ended.code == 1, ended.stderr
-        assert ended.says_error("metadata.csv has zero rows")
+        assert ended.says_error("empty-table", "metadata.csv")
 
 
 @pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("latin-1", "WINDOWS-1252")])
-def test_a_wrong_encoding_is_named_with_the_command_that_mends_it(
-    images: Path, tmp_path: Path, encoding: str, named: str
-) -> None:
+def test_wrong_encoding(images: Path, tmp_path: Path, encoding: str, named: str) -> None:
     ended = check(images, tmp_path, rows("i0,Größe,l0").encode(encoding))
     assert ended.code == 1, ended.stderr
-    assert ended.says_error("metadata.csv is not encoded as UTF-8", f"iconv -f {named} -t UTF-8")
+    assert ended.says_error("table-not-utf8", "metadata.csv", f"iconv -f {named} -t UTF-8")
 
 
-def test_all_faults_of_the_rows_come_at_once(images: Path, tmp_path: Path) -> None:
+def test_all_faults_at_once(images: Path, tmp_path: Path) -> None:
     content = rows("i1,class2,l1", "i2,class2,l2", "i3,NaN,l3", "nowhere,class1,l9", num=22) + "i22,,l22\ni23,lonely,l23\n"
     ended = check(images, tmp_path, content, "--json")
     assert ended.code == 1
@@ -71,11 +69,11 @@ def test_all_faults_of_the_rows_come_at_once(images: Path, tmp_path: Path) -> No
 
     in_words = check(images, tmp_path, content, command="fit")
     assert in_words.code == 1
-    assert in_words.says_error("nowhere", "must be mended first")
+    assert in_words.says_error("unsound-data", "nowhere")
     assert not (tmp_path / "out" / "features").exists()
 
 
-def test_a_class_with_one_image_is_said_and_does_not_stop_the_run(place: scene.Place, images: Path, tmp_path: Path) -> None:
+def test_class_with_one_image(place: scene.Place, images: Path, tmp_path: Path) -> None:
     content = rows(num=23) + "i23,lonely,l23\n"
     ended = check(images, tmp_path, content, "--json")
     assert ended.code == 0, ended.stdout

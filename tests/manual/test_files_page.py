@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-from run_pages import DOCS
-
-PAGE = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "files.md"
 
 
 def patterns() -> list[re.Pattern[str]]:
     """What the rows name, as paths below the workspace: words in capitals and `N` stand for anything."""
     found = []
-    for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE):
+    for row in re.findall(r"^\| (`[^|]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE):
         codes = re.findall(r"`([^`]+)`", row)
         folder = codes[0].rpartition("/")[0] if not codes[0].endswith("/") else ""
         for code in codes:
@@ -31,8 +28,11 @@ def test_every_file_of_a_workspace_has_a_row(finished: Path) -> None:
     assert not [file for file in files if not any(row.fullmatch(file) for row in rows)]
 
 
-def test_the_columns_of_the_tables_are_those_on_the_page(finished: Path) -> None:
+def test_columns_of_the_tables(finished: Path) -> None:
+    import pandas as pd
+
+    page = PAGE.read_text(encoding="utf-8")
     for name in ("manifest.csv", "features/jobs_queue.csv", "experiments/exp_1/predictions.csv"):
         file = finished / name
-        (section,) = re.findall(rf"^### `{re.escape(file.name)}`\n(.+?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+        (section,) = re.findall(rf"^### `{re.escape(file.name)}`\n(.+?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
         assert list(pd.read_csv(file).columns) == re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE), file.name

@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
-pytest.importorskip("ipykernel")
-
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CLASSES = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
@@ -44,6 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A kernel specification that points at the interpreter the tests run in."""
+    pytest.importorskip("ipykernel")
     spec = tmp_path / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -55,6 +52,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def execute(name: str, *, kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The notebook with the outputs it gave."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("UNCHOKE_NOTEBOOK_DATA", str(photos))
     monkeypatch.setenv("UNCHOKE_NOTEBOOK_OUT", str(out))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # test processes share the cores
@@ -70,8 +68,9 @@ def printed(notebook: Any) -> str:
     return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-def test_there_are_four_notebooks_and_they_carry_their_outputs() -> None:
+def test_notebooks_carry_their_outputs() -> None:
     """If it fails: `make notebooks` runs them and keeps what they give."""
+    nbformat = pytest.importorskip("nbformat")
     patches = "05_seg_patch_from_features.ipynb"
     names = ["02_feature_extract_microjobs.ipynb", "03_train_head_fastloop.ipynb", patches, "colab_training.ipynb"]
     assert [file.name for file in NOTEBOOKS] == names
@@ -94,7 +93,8 @@ def test_features_are_extracted_job_by_job(kernel: str, photos: Path, out: Path,
     assert not list(out.glob("photos"))
 
 
-def test_heads_are_trained_compared_and_reported(kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.campaign
+def test_heads_are_trained_and_compared(kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(execute("03_train_head_fastloop.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
     runs = out / "workspace" / "experiments"
     assert "exp_4" in text
@@ -103,9 +103,8 @@ def test_heads_are_trained_compared_and_reported(kernel: str, photos: Path, out:
     assert json.loads((runs / "exp_2" / "record.json").read_text())["sweep"][0]["config"]["kind"] == "mlp"
 
 
-def test_the_last_blocks_are_trained_here_and_in_the_background_and_run_again_nothing_is(
-    kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.campaign
+def test_training_here_and_in_the_background(kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = out / "training" / "experiments"
     first = printed(execute("colab_training.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
     records = [json.loads((runs / name / "record.json").read_text()) for name in ("exp_1", "exp_2")]
@@ -144,9 +143,8 @@ def clouds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_decoder_learns_from_the_features_of_patches_and_stitches_the_mask_of_a_scene(
-    kernel: str, clouds: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.campaign
+def test_decoder_learns_and_stitches_a_mask(kernel: str, clouds: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNCHOKE_NOTEBOOK_LABEL", str(clouds / "label.tif"))
     monkeypatch.setenv("UNCHOKE_NOTEBOOK_EPOCHS", "2")
     name = "05_seg_patch_from_features.ipynb"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from unchoke.linting.lint_engine import chosen_codes, lint_source
 from unchoke.linting.rules import load_rule
 
 CORPUS = Path(__file__).resolve().parents[2] / "benches" / "lint" / "corpus" / "seen_torch"
-RULES = [load_rule(code) for code in chosen_codes([], [])]
 SNIPPETS = [
     "import torch, os, cv2\nfrom torch.utils.data import *\n",
     "class D(Dataset):\n    def __getitem__(self, i):\n        return cv2.imread(self.files[i])\n",
@@ -66,9 +66,14 @@ CELL = st.one_of(
 )
 
 
+@cache
+def rules() -> list[Any]:
+    return [load_rule(code) for code in chosen_codes([], [])]
+
+
 def check(path: str, data: bytes) -> None:
     source = parse_source(path, data)
-    found, problems = lint_source(source, RULES)
+    found, problems = lint_source(source, rules())
     assert not [problem for problem in problems if problem.internal], problems
     heights = {cell.number: len(split_lines(cell.text)) for cell in source.cells}
     for item in found:
@@ -97,7 +102,7 @@ def test_any_notebook_of_any_format_is_read(cells: list[Any], version: Any, meta
 
 @given(st.data())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_real_notebooks_with_pieces_cut_out_or_doubled_are_read(data: st.DataObject) -> None:
+def test_notebooks_with_cut_or_doubled_pieces_are_read(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["grape_star.ipynb", "hop_mildew_aliases.ipynb", "scene_windows.py", "lit_wheat.py"]))
     text = (CORPUS / name).read_text(encoding="utf-8")
     for _ in range(data.draw(st.integers(1, 3))):
@@ -109,7 +114,7 @@ def test_real_notebooks_with_pieces_cut_out_or_doubled_are_read(data: st.DataObj
 
 @given(CELL_TEXT)
 @settings(max_examples=300, deadline=None)
-def test_taking_magics_out_keeps_every_line_and_python_as_it_is(text: str) -> None:
+def test_taking_magics_out_keeps_lines_and_python(text: str) -> None:
     plain = plain_python(text)
     assert len(split_lines(plain.text)) == len(split_lines(text))
 

@@ -18,7 +18,7 @@ def test_it_equals_plain_map(items: list[int], threads: int, ahead: int) -> None
 
 @given(num_items=st.integers(0, 40), threads=st.integers(1, 4), ahead=st.integers(1, 10))
 @settings(max_examples=60, deadline=None)
-def test_never_more_than_ahead_items_are_taken_and_not_handed_out(num_items: int, threads: int, ahead: int) -> None:
+def test_never_more_than_ahead_items_are_taken(num_items: int, threads: int, ahead: int) -> None:
     taken = handed_out = most = 0
 
     def source() -> Iterator[int]:

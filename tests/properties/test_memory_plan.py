@@ -40,7 +40,7 @@ def chosen(probes: Probes, room: MemoryRoom, batch: int) -> MemoryPlan | None:
 
 
 @given(probes, rooms, st.integers(1, 256))
-def test_a_plan_keeps_the_limit_by_its_own_lines_and_covers_the_batch(probes: Probes, room: MemoryRoom, batch: int) -> None:
+def test_plan_keeps_its_limit_and_covers_the_batch(probes: Probes, room: MemoryRoom, batch: int) -> None:
     plan = chosen(probes, room, batch)
     if plan is None:
         return
@@ -69,7 +69,7 @@ def test_more_memory_never_allows_less(probes: Probes, room: MemoryRoom, batch: 
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(1, 1e12)), min_size=1, max_size=4, unique_by=lambda point: point[0]))
-def test_a_line_never_falls_and_is_never_below_what_was_measured(points: list[tuple[int, float]]) -> None:
+def test_line_never_falls_nor_below_what_was_measured(points: list[tuple[int, float]]) -> None:
     line = fit_line(points)
     values = [line.at(batch) for batch in range(1, 130)]
     assert values == sorted(values)
@@ -77,7 +77,7 @@ def test_a_line_never_falls_and_is_never_below_what_was_measured(points: list[tu
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000))
-def test_even_parts_are_no_larger_than_allowed_and_no_more_than_needed(batch: int, largest: int) -> None:
+def test_even_parts_are_within_limits(batch: int, largest: int) -> None:
     part = even_part(batch, largest)
     assert part <= largest
     assert -(-batch // part) == -(-batch // min(largest, batch))

@@ -96,7 +96,7 @@ def test_groups_and_equal_images_are_never_divided(rows: list[Row], val_share: f
 
 @SETTINGS
 @given(ROWS)
-def test_every_class_is_trained_on_and_from_three_samples_on_tested_too(rows: list[Row]) -> None:
+def test_every_class_is_trained_and_tested(rows: list[Row]) -> None:
     samples, _ = samples_of(rows, grouped=False)
     frame = assign_splits(samples)[0].frame
     for _, part in frame.groupby("label"):
@@ -106,7 +106,7 @@ def test_every_class_is_trained_on_and_from_three_samples_on_tested_too(rows: li
 
 @SETTINGS
 @given(ROWS, st.floats(0.05, 0.4), st.floats(0.05, 0.4))
-def test_ungrouped_sizes_are_within_one_of_the_quota_where_the_class_is_large(rows: list[Row], val: float, test: float) -> None:
+def test_ungrouped_sizes_are_within_one_of_the_quota(rows: list[Row], val: float, test: float) -> None:
     samples, _ = samples_of(rows, grouped=False)
     frame = assign_splits(samples, val_share=val, test_share=test)[0].frame
     for _, part in frame.groupby("label"):

@@ -18,7 +18,7 @@ sizes = st.integers(2, 40)
 
 @settings(max_examples=60, deadline=None)
 @given(height=lengths, width=lengths, size=sizes)
-def test_without_overlap_every_pixel_is_in_exactly_one_window(height: int, width: int, size: int) -> None:
+def test_without_overlap_each_pixel_is_in_one_window(height: int, width: int, size: int) -> None:
     covered = np.zeros((height, width), np.int64)
     for box in plan_boxes(height, width, size_px=size):
         covered[box.top : box.bottom, box.left : box.right] += 1
@@ -27,9 +27,7 @@ def test_without_overlap_every_pixel_is_in_exactly_one_window(height: int, width
 
 @settings(max_examples=60, deadline=None)
 @given(height=lengths, width=lengths, size=sizes, data=st.data())
-def test_with_overlap_every_pixel_is_covered_and_neighbours_share_what_was_asked(
-    height: int, width: int, size: int, data: st.DataObject
-) -> None:
+def test_overlap_covers_all_and_shares_what_was_asked(height: int, width: int, size: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, size - 1))
     covered = np.zeros((height, width), np.bool_)
     for box in plan_boxes(height, width, size_px=size, overlap_px=overlap):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
-from unchoke.features.pyramid import PyramidSpec, load_pyramid
+if TYPE_CHECKING:
+    from unchoke.features.pyramid import Pyramid
 
 SIDE = 64
 
@@ -20,9 +21,10 @@ class FakePatches:
 
     num_views = 1
 
-    def __init__(self, module: torch.nn.Module, spec: PyramidSpec, num: int) -> None:
+    def __init__(self, pyramid: Pyramid, weights: Path, num: int) -> None:
         random = np.random.default_rng(0)
-        self._module, self.spec = module, spec
+        self.weights = weights
+        self._module, self.spec = pyramid
         self._pixels = random.standard_normal((num, 4, SIDE, SIDE), np.float32).astype(np.float16)
         self._masks = np.zeros((num, SIDE, SIDE), np.uint8)
         for number in range(num):
@@ -30,7 +32,7 @@ class FakePatches:
             self._masks[number, :, edge:] = 1
             self._pixels[number, 0, :, edge:] += 4
         self._masks[:, :2] = 255
-        self.num_samples, self.row_shape = num, (spec.row_length,)
+        self.num_samples, self.row_shape = num, (self.spec.row_length,)
 
     def masks(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
         return self._masks[positions]
@@ -46,19 +48,23 @@ class FakePatches:
     def rows(
         self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0, *, out: NDArray[np.float16] | None = None
     ) -> NDArray[np.float16]:
+        import torch
+
         with torch.inference_mode():
             maps = self._module(torch.from_numpy(self._pixels[positions]).float())
         return torch.cat([level.flatten(1) for level in maps], dim=1).numpy().astype(np.float16)
 
 
 @pytest.fixture(scope="session")
-def pyramid() -> tuple[torch.nn.Module, PyramidSpec]:
-    return load_pyramid("tf_efficientnet_lite0", num_bands=4, patch_px=SIDE, strides=(4, 8, 16, 32))
+def pyramid(tiny_weights: Path) -> Pyramid:
+    from unchoke.features.pyramid import load_pyramid
+
+    return load_pyramid("test_resnet", weights=tiny_weights, num_bands=4, patch_px=SIDE, strides=(4, 8, 16, 32))
 
 
 @pytest.fixture(scope="session")
-def make_patches(pyramid: tuple[torch.nn.Module, PyramidSpec]) -> Callable[[int], FakePatches]:
-    return lambda num: FakePatches(*pyramid, num)
+def make_patches(pyramid: Pyramid, tiny_weights: Path) -> Callable[[int], FakePatches]:
+    return lambda num: FakePatches(pyramid, tiny_weights, num)
 
 
 MakeFiles = Callable[[Iterable[str]], Path]

@@ -303,7 +303,7 @@ def _raise_error(line: dict[str, Any], detached: BackgroundRun) -> None:
     told, exit_code = line["error"], int(line["error"].get("exit_code", 1))
     kind = _ERRORS.get(exit_code, UnchokeError)
     why = str(told["why"]) if exit_code in _ERRORS else f"{told['why']}; the traceback is in {detached.stderr}"
-    error = kind(str(told["what"]), code=str(told["code"]), why=why, try_=str(told["try"]))
+    error = kind(str(told["what"]), code=str(told.get("code", "bug")), why=why, try_=str(told["try"]))
     error.exit_code = exit_code
     raise error
 

@@ -66,7 +66,7 @@ def build_app(state: PageState) -> Starlette:
 def _told(request: Request, error: Exception) -> Response:
     """An error of ours as a page, or as a part of one where a script asked."""
     assert isinstance(error, UnchokeError)
-    values = {"what": error.what, "why": error.why, "try_": error.try_}
+    values = {"what": f"{error.what} [{error.code}]", "why": error.why, "try_": error.try_}
     if request.method == "POST":
         return HTMLResponse(state_of(request).render("problem_part.html.j2", values), 400)
     return show(request, "problem.html.j2", status=400, title="A problem", **values)

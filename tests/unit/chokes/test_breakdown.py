@@ -34,18 +34,18 @@ RECORDING = Recording(
 )
 
 
-def test_the_parts_of_a_step_add_up_and_warm_up_steps_are_left_out() -> None:
+def test_step_parts_add_up_without_warm_up() -> None:
     parts = {part.stage: part.seconds for part in breakdown.step_parts(RECORDING)}
     assert sum(parts.values()) == pytest.approx(1.5)
     assert (parts["wait"], parts["forward"], parts["evaluate"], parts["other"]) == pytest.approx((0.6, 0.2, 0.5, 0.2))
 
 
-def test_loading_is_split_by_what_the_sampler_saw_while_samples_were_made() -> None:
+def test_loading_is_split_by_sampled_stages() -> None:
     parts = {part.stage: part.seconds for part in breakdown.loading_parts(RECORDING)}
     assert parts == pytest.approx({"decode": 0.03, "python": 0.01})
 
 
-def test_counts_are_per_sample_and_leave_out_what_happened_elsewhere() -> None:
+def test_counts_are_per_sample_and_of_loading_only() -> None:
     found = breakdown.per_sample(RECORDING)
     assert found is not None
     assert (found.stat, found.opens, found.opens_per_file) == (2.0, 4.0, 4.0)
@@ -58,7 +58,7 @@ def test_head_room_is_what_a_step_on_one_batch_saves() -> None:
     assert (room.step_s, room.free_s, room.share) == (1.0, 0.5, 0.5)
 
 
-def test_a_replay_on_a_quieter_machine_promises_no_more_than_loading_took() -> None:
+def test_replay_promises_no_more_than_loading_took() -> None:
     room = breakdown.headroom(replace(RECORDING, replay=Replay(step_s=0.1, steps=20)))
     assert room is not None
     assert room.free_s == pytest.approx(0.4)
@@ -68,7 +68,7 @@ def test_without_a_replay_there_is_no_head_room() -> None:
     assert breakdown.headroom(replace(RECORDING, replay=Replay(note="no loader"))) is None
 
 
-def test_what_watching_cost_is_told_in_cpu_seconds_with_the_command_round_the_script() -> None:
+def test_watching_cost_is_told_in_cpu_seconds() -> None:
     used = {"user_s": 9.0, "system_s": 1.2}
     watched = replace(
         RECORDING, main=replace(RECORDING.main, usage=used, watcher={"hooks_s": 0.15, "sampler_s": 0.05}), workers=()

@@ -100,7 +100,7 @@ def test_a_recording_without_steps_names_nothing() -> None:
         ("transform-at-full-size", call("transform", amount=640 * 1_920_000, detail={"name": "filter"})),
     ],
 )
-def test_what_loading_spends_its_time_on_is_named_with_its_line(code: str, row: dict[str, Any]) -> None:
+def test_loading_cost_is_named_with_its_line(code: str, row: dict[str, Any]) -> None:
     findings = found(steps=slow_steps(0.1), loaders=slow_loader(0.1), calls=[row])
 
     assert findings[0].code == code
@@ -112,7 +112,7 @@ def test_what_loading_spends_its_time_on_is_named_with_its_line(code: str, row: 
     assert "a step" in findings[0].expected_gain
 
 
-def test_loading_that_the_step_does_not_wait_for_is_left_alone() -> None:
+def test_loading_hidden_behind_steps_is_left_alone() -> None:
     hidden = loader(num_workers=2, persistent=True, fetch_s=4.0, getitem_s=4.0, wait_s=0.02)
 
     assert found(loaders=[hidden], calls=[call("stat", count=64_000)]) == []
@@ -180,7 +180,7 @@ def test_what_a_step_loses_its_time_to_is_named(code: str, changed: dict[str, An
     assert findings[0].severity == "warning"
 
 
-def test_results_that_are_kept_with_their_graphs_are_named_with_the_variable() -> None:
+def test_kept_graphs_are_named_with_the_variable() -> None:
     growing = [step(wall_s=0.1 + 0.01 * number) for number in range(STEPS)]
     kept = [{"step": 8, "tensors": 8}, {"step": 40, "tensors": 40, "holder": {"name": "losses", "file": SCRIPT, "line": 61}}]
 
@@ -228,7 +228,7 @@ def look(stage: str, phase: str, line: int, function: str, count: int, **more: A
     return {"stage": stage, "phase": phase, "file": SCRIPT, "line": line, "function": function, "count": count, **more}
 
 
-def test_what_was_timed_at_another_line_did_not_stray_from_this_one() -> None:
+def test_time_of_another_line_did_not_stray() -> None:
     """Of 4 s of making samples 3 s are checks; 0.6 s of decoding and 0.2 s of joining stay, and 0.2 s are nobody's."""
 
     def saved_s(*checks: dict[str, Any]) -> float:
@@ -244,7 +244,7 @@ def test_what_was_timed_at_another_line_did_not_stray_from_this_one() -> None:
 
 
 @pytest.mark.parametrize(("block_px", "kept_s"), [([256, 256], 0.08), ([2048, 1], 0.06), ([16, 16], 1.0)])
-def test_a_handle_that_stays_keeps_the_blocks_that_are_read_again(block_px: list[int], kept_s: float) -> None:
+def test_open_handle_keeps_blocks_that_are_reread(block_px: list[int], kept_s: float) -> None:
     """640 windows of 64 pixels in a scene of 2,048: read in large blocks they decode most of it again and again."""
     detail = {"size_px": [2048, 2048], "block_px": block_px, "to_px": [64, 64], "bands": 4, "windowed": True}
     calls = [call("raster_open", seconds=2.0, distinct=1), call("raster_read", seconds=1.0, line=31, distinct=1, detail=detail)]
@@ -288,7 +288,7 @@ def test_workers_cannot_bring_more_than_the_cores_allow() -> None:
     assert 0.4 < findings[0].evidence["gain_share"] <= 0.51
 
 
-def test_waiting_that_is_no_work_is_shared_by_workers_not_multiplied() -> None:
+def test_idle_waiting_is_shared_by_workers() -> None:
     """A sample that sleeps keeps no core busy, but two workers sleep at most twice as fast."""
     findings = found(steps=[step(wall_s=1.0, wait_s=0.95, user_s=0.05)] * STEPS, loaders=slow_loader(0.95, fetch_user_s=0.1))
 
@@ -310,7 +310,7 @@ def test_a_deeper_cause_comes_before_workers(tmp_path: Path) -> None:
     assert 0.8 < findings[0].evidence["gain_share"] < 0.91
 
 
-def test_waiting_for_workers_ends_where_they_keep_up_with_the_step() -> None:
+def test_waiting_ends_if_workers_keep_up() -> None:
     """Four workers made 16 s of samples beside 1 s of steps; without the lock's three quarters they keep up."""
     steps = [step(wall_s=0.1, wait_s=0.075, forward_s=0.01, backward_s=0.01, optimizer_s=0.0)] * STEPS
     slow = loader(num_workers=4, persistent=True, wait_s=3.0, fetch_s=16.0, getitem_s=16.0)
@@ -342,7 +342,7 @@ def test_work_at_an_epochs_start_is_named_by_its_line() -> None:
     assert "of every epoch" in findings[0].message
 
 
-def test_a_line_beside_the_network_is_named_whatever_it_does() -> None:
+def test_costly_line_beside_the_network_is_named() -> None:
     rows = [look("other", "step", 80, "callback", 700, library="acme.charts:draw", state="native")]
 
     findings = found(steps=[step(wall_s=0.5)] * STEPS, samples=[*rows, look("forward", "step", 60, "main", 300)])
@@ -351,7 +351,7 @@ def test_a_line_beside_the_network_is_named_whatever_it_does() -> None:
     assert "computing in acme.charts.draw" in findings[0].message
 
 
-def test_what_happens_before_and_after_training_is_not_its_cost() -> None:
+def test_time_before_and_after_training_is_not_its_cost() -> None:
     rows = [look("python", "setup", 5, "prepare", 5_000), look("python", "after", 90, "plot", 5_000)]
 
     assert found(samples=[*rows, look("backward", "step", 60, "main", 300)]) == []
@@ -365,7 +365,7 @@ def test_a_network_in_float64_is_named() -> None:
     assert findings[0].code == "double-precision"
 
 
-def test_a_table_whose_rows_all_move_is_named_and_a_small_one_is_not() -> None:
+def test_only_a_large_table_with_moving_rows_is_named() -> None:
     def embedding(rows: int) -> list[dict[str, Any]]:
         return [
             {"name": "Net", "class": "Net", "depth": 0, "num_params": rows * 16, "num_in_optimizer": rows * 16},
@@ -381,7 +381,7 @@ def test_a_table_whose_rows_all_move_is_named_and_a_small_one_is_not() -> None:
     assert all(finding.code != "dense-optimizer" for finding in found(steps=steps, modules=embedding(6_000)))
 
 
-def test_arithmetic_on_whole_pictures_is_named_by_the_arrays_that_were_seen() -> None:
+def test_arithmetic_on_whole_pictures_is_named() -> None:
     peek = {
         "file": SCRIPT,
         "line": 15,
@@ -399,7 +399,7 @@ def test_arithmetic_on_whole_pictures_is_named_by_the_arrays_that_were_seen() ->
     assert "float64" in findings[0].message
 
 
-def test_a_table_beside_the_sample_is_no_picture_in_full_size() -> None:
+def test_table_beside_the_sample_is_no_full_size_picture() -> None:
     """As long as a sample is high, and far wider: a matrix of filters, not the sample itself."""
     peek = {"file": SCRIPT, "line": 15, "name": "fb", "px": 64 * 513, "sides": [64, 513], "dtype": "float32", "text": ""}
     rows = [look("transform", "getitem", 15, "filters", 900, state="native")]
@@ -409,7 +409,7 @@ def test_a_table_beside_the_sample_is_no_picture_in_full_size() -> None:
     assert all(finding.code != "transform-at-full-size" for finding in findings)
 
 
-def test_collecting_garbage_in_every_step_is_named_by_its_timed_calls() -> None:
+def test_garbage_collection_in_every_step_is_named() -> None:
     row = call("gc", phase="step", line=45, function="main", count=STEPS, seconds=8.0)
 
     findings = found(steps=[step(wall_s=0.3)] * STEPS, calls=[row])
@@ -424,7 +424,7 @@ def test_page_faults_are_a_note_up_to_a_quarter_of_the_time() -> None:
     assert [(finding.code, finding.severity) for finding in findings] == [("allocator-faults", "info")]
 
 
-def test_a_function_that_gets_the_same_arguments_in_every_step_is_named_where_it_is_called() -> None:
+def test_same_arguments_in_every_step_are_named() -> None:
     chain = [[SCRIPT, 50, "Net.forward"], [SCRIPT, 66, "main"]]
     rows = [
         look("forward", "step", 30, "normalise", 600, callers=chain, state="native"),
@@ -441,7 +441,7 @@ def test_a_function_that_gets_the_same_arguments_in_every_step_is_named_where_it
     assert findings[0].evidence["gain_share"] == pytest.approx(0.57, abs=0.03)
 
 
-def test_what_is_worked_out_again_in_every_epoch_is_named_and_what_is_random_is_not(tmp_path: Path) -> None:
+def test_work_repeated_in_every_epoch_is_named(tmp_path: Path) -> None:
     def findings(body: str) -> list[Finding]:
         script = tmp_path / "train.py"
         script.write_text(f"import random\ndef weigh(mask):\n    {body}\n    return mask\n\ndef loss(x, y):\n    weigh(y)\n")

@@ -266,11 +266,11 @@ def test_a_line_that_does_only_what_it_must_is_left_alone(tmp_path: Path, source
         """,
     ],
 )
-def test_networks_one_after_the_other_and_the_training_loop_itself_are_no_small_operations(tmp_path: Path, source: str) -> None:
+def test_networks_and_training_loop_are_no_small_operations(tmp_path: Path, source: str) -> None:
     assert kind_of(line(tmp_path, source), NATIVE, LOOP_KINDS) is None
 
 
-def test_of_a_line_that_cannot_be_read_only_running_python_is_known() -> None:
+def test_unreadable_line_is_only_running_python() -> None:
     assert source_line("/nowhere/train.py", 3) is None
     kind = kind_of(None, PYTHON, MAKING_KINDS)
     assert kind is not None
@@ -278,7 +278,7 @@ def test_of_a_line_that_cannot_be_read_only_running_python_is_known() -> None:
     assert kind_of(None, NATIVE, MAKING_KINDS) is None
 
 
-def test_a_loop_that_is_met_at_its_head_stands_for_the_end_of_its_body(tmp_path: Path) -> None:
+def test_loop_met_at_its_head_is_the_end_of_its_body(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("def read(f):\n    for line in f:\n        a = line.split()\n        yield [float(v) for v in a]\n")
 
@@ -313,7 +313,7 @@ def test_a_call_is_found_by_the_name_it_was_imported_by(tmp_path: Path) -> None:
     assert call_in(str(file), "torch.manual_seed") is None
 
 
-def test_an_edit_is_shown_in_the_users_own_line_where_it_is_safe(tmp_path: Path) -> None:
+def test_safe_edit_is_shown_in_the_users_line(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(
         "def go(ds, kw):\n    loader = DataLoader(ds, 8, num_workers=0)\n    DataLoader(ds, **kw)\n    gc.collect()\n"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.chokes.light_torch import LIGHT_TORCH
 
 from unchoke.chokes import remedy_trials
 from unchoke.chokes.recording import LoaderRecord, Recording, Steps
@@ -13,9 +14,9 @@ from unchoke.chokes.remedy_trials import TrialRun, judge, num_steps, try_remedie
 from unchoke.core.events import Event
 from unchoke.core.findings import Finding
 
-SCRIPT = """
-import sys
-import torch
+SCRIPT = (
+    LIGHT_TORCH
+    + """
 torch.autograd.set_detect_anomaly(True)
 layer = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -26,16 +27,16 @@ for step in range(50):
     optimizer.step()
     open(sys.argv[1], "w").write("trained")
 """
+)
 
 
 def recording(command: tuple[str, ...] = (), *, steps: int, loaders: tuple[LoaderRecord, ...] = ()) -> Recording:
     return Recording(command, 0, 1.0, steps=Steps(("steps",), ((1,),) * steps), loaders=loaders)
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Finding], list[Event], str]:
-    folder = tmp_path_factory.mktemp("trials")
-    script, kept = folder / "train.py", folder / "kept.txt"
+def test_real_trial_of_a_script(tmp_path: Path) -> None:
+    """The finding says what its remedy brought; the script's own files stay as they were."""
+    script, kept = tmp_path / "train.py", tmp_path / "kept.txt"
     script.write_text(SCRIPT)
     kept.write_text("before")
     findings = [
@@ -44,22 +45,14 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Finding], list[
     ]
     events: list[Event] = []
     command = (sys.executable, str(script), str(kept))
-    found = try_remedies(recording(command, steps=5), findings, folder, tell=events.append)
-    return found, events, kept.read_text()
-
-
-def test_the_finding_says_what_its_remedy_brought(told: tuple[list[Finding], list[Event], str]) -> None:
-    plain, tried = told[0]
-    assert plain == Finding("one", "no remedy")
+    plain, tried = try_remedies(recording(command, steps=5), findings, tmp_path, tell=events.append)
+    assert plain == findings[0]
     assert tried.evidence["tried"]["losses"] == "equal", "unseeded, and yet the same numbers in every run"
     assert tried.evidence["tried"]["steps"] == 5
     assert tried.expected_gain.startswith("tried: ")
     assert tried.expected_gain.endswith("losses equal over 5 steps; estimated before: about a half") or "(" in tried.expected_gain
-    assert [type(event).__name__ for event in told[1]] == ["StageStarted", "StageDone"]
-
-
-def test_the_scripts_own_files_are_not_touched(told: tuple[list[Finding], list[Event], str]) -> None:
-    assert told[2] == "before"
+    assert [type(event).__name__ for event in events] == ["StageStarted", "StageDone"]
+    assert kept.read_text() == "before"
 
 
 def test_without_a_remedy_nothing_is_run(tmp_path: Path) -> None:
@@ -130,12 +123,12 @@ def test_a_gain_below_the_noise_is_no_gain() -> None:
     assert "no clear gain" in tried.note
 
 
-def test_a_remedy_that_found_nothing_to_do_or_failed_says_so() -> None:
+def test_remedy_without_effect_or_failing_says_so() -> None:
     assert "nothing to change" in judge("cached-stat", [trial(0.2)], [trial(0.2)]).sentence()
     assert "no module" in judge("cached-stat", [trial(0.2)], [TrialRun(note="no module")]).sentence()
 
 
-def test_runs_are_compared_over_the_steps_that_all_of_them_made() -> None:
+def test_runs_are_compared_over_common_steps() -> None:
     short = TrialRun((0.1, 0.2, 0.3), LOSSES[:3], 1)
     assert judge("cached-stat", [trial(0.2)], [short]).steps == 3
 

@@ -28,7 +28,7 @@ def test_a_set_up_that_fails_is_told_with_its_traceback() -> None:
     assert "in refuse" in outcome.traceback_text
 
 
-def test_a_node_with_another_source_of_unchoke_refuses_itself() -> None:
+def test_node_with_another_source_refuses_itself() -> None:
     outcome = ready(Host(pickle.dumps((job_bodies.square, None, ())), "0123456789abcdef"))
     assert isinstance(outcome.error, NodeRefused)
     assert "another unchoke" in outcome.error.what and source_digest() in outcome.error.why

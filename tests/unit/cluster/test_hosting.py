@@ -10,7 +10,7 @@ def node(cpus: int, gpus: int = 0) -> ClusterNode:
     return ClusterNode("a1", "lab2", "10.0.0.2", cpus, gpus, 2**34)
 
 
-def test_an_engine_with_streams_gets_one_host_with_all_cores() -> None:
+def test_engine_with_streams_gets_one_host() -> None:
     assert one_for_each_node(node(8)) == [HostPlan(8, 0.0, 8)]
     assert one_for_each_node(node(0)) == []
 

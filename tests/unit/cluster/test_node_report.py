@@ -41,7 +41,7 @@ def test_each_difference_has_a_finding_of_its_own(report: NodeReport) -> None:
     assert codes(replace(report, keepalive=False)) == ["no-keepalive"]
 
 
-def test_a_node_that_could_not_say_is_an_error_with_its_reason(report: NodeReport) -> None:
+def test_node_that_could_not_say_is_an_error(report: NodeReport) -> None:
     silent = NodeReport(NODE, problem="unchoke is not installed there")
     (finding,) = diagnose_nodes([report, silent])
     assert (finding.code, finding.severity) == ("node-silent", "error")

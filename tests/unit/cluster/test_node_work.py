@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> tuple[str, FileSet]:
 
 
 @pytest.mark.parametrize("sees", [True, False])
-def test_a_task_reads_what_is_seen_or_sent_and_what_it_writes_comes_home(tmp_path: Path, sees: bool) -> None:
+def test_task_reads_seen_or_sent_files_and_sends_home(tmp_path: Path, sees: bool) -> None:
     name, files = make(tmp_path)
     with marked(tmp_path / "home") as home:
         work, set_up = pickle.loads(pickle.dumps(((made := Copying(home=home, files=[files])), made.set_up)))
@@ -50,13 +50,13 @@ def test_a_task_reads_what_is_seen_or_sent_and_what_it_writes_comes_home(tmp_pat
     assert (tmp_path / "home" / "copy.txt").read_text() == "all of it"
 
 
-def test_a_node_that_would_have_to_be_sent_too_much_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_that_needs_too_much_sent_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, files = make(tmp_path)
     Path(name).unlink()
     monkeypatch.setattr("unchoke.cluster.sending.MOST_SENT_BYTES", 5)
-    with pytest.raises(NodeRefused) as refused:
+    with pytest.raises(NodeRefused) as caught:
         Copying(files=[files]).set_up()
-    assert "a folder that all machines share, or files behind a URL" in refused.value.why
+    assert caught.value.code == "node-cannot-read" and "9 B" in caught.value.why and "5 B" in caught.value.why
 
 
 def test_answers_are_the_same_near_or_refused() -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from errors import refused
 from unchoke.cluster.sending import MOST_SENT_BYTES, FileSet, FileStore, NeededFile, too_much, with_paths
-from unchoke.core.errors import DataError
 
 
 class Corner(NamedTuple):
@@ -66,7 +66,7 @@ def test_what_is_sent_keeps_names_neighbours_and_times(tmp_path: Path) -> None:
     assert store.told(f"{places[names[0]]} is torn") == f"{names[0]} is torn"
 
 
-def test_a_file_is_seen_where_its_size_and_time_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_seen_by_its_size_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     found = FileSet.of("scene", ["one/a.tif", "gone.tif"])
@@ -83,7 +83,7 @@ def test_a_file_that_is_gone_by_then_is_not_sent(tmp_path: Path) -> None:
     assert list(found.read().copies) == names[1:]
 
 
-def test_tasks_wait_for_files_that_are_under_way_and_hear_of_damage(tmp_path: Path) -> None:
+def test_tasks_wait_for_files_and_hear_of_damage(tmp_path: Path) -> None:
     store, sent = FileStore(), FileSet.of("scene", make_files(tmp_path)).read()
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(len(store.places("scene"))))
@@ -93,9 +93,9 @@ def test_tasks_wait_for_files_that_are_under_way_and_hear_of_damage(tmp_path: Pa
     assert found == [3]
     name, copy = next(iter(sent.copies.items()))
     damaged = replace(sent, key="torn", copies={name: replace(copy, file=replace(copy.file, data=b"else"))})
-    with pytest.raises(DataError, match="damaged"):
+    with refused("damaged-transfer", "a.tif"):
         store.take_in(damaged)
-    with pytest.raises(DataError, match="not on this node"):
+    with refused("files-not-on-node", "torn"):
         store.places("torn")
 
 

@@ -14,15 +14,15 @@ def rows(nodes: list[ClusterNode], num: int | None = None, *, cards: bool = Fals
     return [(place.node.name, place.cpus, place.gpus) for place in plan_places(nodes, num, cards=cards)]
 
 
-def test_one_process_with_all_cores_on_each_node_that_has_some():
+def test_one_process_with_all_cores_on_each_node():
     assert rows([node("a", 8), node("b", 2), node("head", 0)]) == [("a", 8, 0), ("b", 2, 0)]
 
 
-def test_fewer_than_nodes_are_wanted_and_the_rest_is_in_reserve():
+def test_fewer_than_nodes_leave_a_reserve():
     assert rows([node("a", 8), node("b", 2)], 1) == [("a", 8, 0), ("b", 2, 0)]
 
 
-def test_nodes_are_shared_only_where_more_are_asked_for_than_there_are_nodes():
+def test_nodes_are_shared_only_if_there_are_too_few():
     assert rows([node("a", 8), node("b", 1)], 4) == [("a", 2, 0), ("b", 1, 0), ("a", 2, 0), ("a", 2, 0)]
 
 
@@ -30,7 +30,7 @@ def test_no_more_places_than_cores():
     assert len(rows([node("a", 2), node("b", 1)], 9)) == 3
 
 
-def test_one_process_for_each_card_and_none_where_there_is_no_card():
+def test_one_process_for_each_gpu():
     nodes = [node("head", 8), node("a", 8, 2), node("b", 4, 1)]
     assert rows(nodes, cards=True) == [("a", 4, 1), ("b", 4, 1), ("a", 4, 1)]
 

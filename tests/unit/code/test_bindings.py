@@ -104,7 +104,7 @@ def test_what_was_not_read_counts_as_unknown(text: str, may: bool) -> None:
 @pytest.mark.parametrize(
     ("cell", "may"), [("%run train.py", True), ("torch.save(", True), ("x = (", False), ("!pip list", False)]
 )
-def test_a_cell_that_was_not_read_counts_where_it_speaks_of_it(cell: str, may: bool) -> None:
+def test_unread_cell_counts_if_it_names_the_variable(cell: str, may: bool) -> None:
     import json
 
     cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": text} for text in ("import torch", cell)]

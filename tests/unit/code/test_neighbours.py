@@ -87,7 +87,7 @@ def test_a_renamed_function_is_followed(tmp_path: Path) -> None:
     assert function is not None and function.name == "load"
 
 
-def test_what_is_found_in_borrowed_code_is_reported_only_in_its_own_file(tmp_path: Path) -> None:
+def test_borrowed_code_is_reported_in_its_own_file(tmp_path: Path) -> None:
     bad = DATA.replace("return load(self.files[i])", "import os; return os.path.exists(self.files[i])")
     write(tmp_path, data=bad, train="from data import Leaves\ndata = Leaves()\n")
     alone = lint([tmp_path / "train.py"], select=["stat-per-sample"])
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_stays_unknown(tmp_path: Path, text: str) -> None:
     assert (piece.kind, piece.name) == ("star", "data")
 
 
-def test_a_notebook_knows_the_scripts_beside_it_and_in_its_cells(tmp_path: Path) -> None:
+def test_notebook_knows_scripts_beside_it_and_in_cells(tmp_path: Path) -> None:
     write(tmp_path, setup="SIZE = 3\ndef load(x):\n    return x\n")
     cells = [
         "%run setup.py\nload(SIZE)",
@@ -143,7 +143,7 @@ def test_a_notebook_knows_the_scripts_beside_it_and_in_its_cells(tmp_path: Path)
     assert read.value(load.args[0]) == 3
 
 
-def test_a_written_script_is_no_part_of_the_notebook_until_it_is_imported(tmp_path: Path) -> None:
+def test_written_script_is_separate_until_imported(tmp_path: Path) -> None:
     path = books.write_book(tmp_path / "a.ipynb", ["%%writefile train.py\ndef go():\n    pass", "go()"])
     assert program(path).functions == {}
 
@@ -153,14 +153,14 @@ def test_libraries_are_not_looked_for(tmp_path: Path) -> None:
     assert program(tmp_path / "train.py").functions == {}
 
 
-def test_names_made_in_branches_and_fallbacks_are_found_and_long_chains_do_no_harm(tmp_path: Path) -> None:
+def test_names_made_in_branches_and_long_chains(tmp_path: Path) -> None:
     chain = "if x == 0:\n    pass\n" + "".join(f"elif x == {number}:\n    pass\n" for number in range(600))
     text = "try:\n    from fast import load\nexcept ImportError:\n    def load(x):\n        return x\n" + chain
     write(tmp_path, data=text, train="from data import load\nload(1)\n")
     assert "load" in program(tmp_path / "train.py").functions
 
 
-def test_a_script_that_is_run_as_a_process_lies_beside_and_is_no_part_of_the_program(tmp_path: Path) -> None:
+def test_script_run_as_a_process_is_separate(tmp_path: Path) -> None:
     write(tmp_path, train="def go():\n    pass\n")
     source = with_neighbours(read_source(books.write_book(tmp_path / "a.ipynb", ["!python train.py", "!python no.py"])))
     assert [(script.name, script.is_notebook) for script in source.beside] == [("train.py", False)]

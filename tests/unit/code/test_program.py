@@ -57,7 +57,7 @@ def test_a_name_has_one_spelling(text: str, name: str) -> None:
     assert program.name(last_call(program)) == name
 
 
-def test_a_variable_hides_an_import_from_where_it_is_assigned() -> None:
+def test_variable_hides_an_import_once_assigned() -> None:
     program = script("from keras.preprocessing import image\na = image.load_img(p)\nimage = 3\nimage.load_img(p)")
     names = [program.name(call) for call in program.nodes(ast.Call)]
     assert names == ["tf.keras.preprocessing.image.load_img", "?.load_img"]
@@ -133,7 +133,7 @@ def test_what_only_running_would_tell_is_unknown(expression: str) -> None:
     assert program.value(program.assigned("found")[0]) is UNKNOWN
 
 
-def test_a_parameter_has_the_value_its_callers_give_or_its_default() -> None:
+def test_parameter_has_callers_value_or_default() -> None:
     program = script(VALUES)
     given = [node.value for node in program.nodes(ast.Return) if isinstance(node.value, ast.Name)]
     assert [program.value(node) for node in given] == [9]
@@ -141,7 +141,7 @@ def test_a_parameter_has_the_value_its_callers_give_or_its_default() -> None:
     assert [program.value(node) for node in sizes] == [8, 16]
 
 
-def test_a_parameter_that_callers_give_differently_is_unknown() -> None:
+def test_parameter_given_differently_is_unknown() -> None:
     program = script("def f(bs):\n    return bs\nf(3)\nf(4)")
     assert program.value(next(program.nodes(ast.Return)).value) is UNKNOWN
 
@@ -167,7 +167,7 @@ data.read(3)
 """
 
 
-def test_calls_are_followed_through_methods_bases_and_objects() -> None:
+def test_calls_follow_methods_bases_and_objects() -> None:
     program = script(CALLS)
     item = program.methods(program.classes["Data"])["__getitem__"]
     assert [function.name for function in program.called_functions(item)] == ["read"]
@@ -211,7 +211,7 @@ def test_places_count_characters_and_cells() -> None:
     assert (place.cell, place.line, place.column, place.end_column) == (2, 1, 19, 23)
 
 
-def test_loops_around_leave_out_heads_else_and_outer_functions() -> None:
+def test_loops_around_omit_heads_else_and_outer_functions() -> None:
     program = script("for a in x():\n    def f():\n        for b in y():\n            z()\n    w()\nelse:\n    v()")
     around = {program.method(call): len(program.loops_around(call)) for call in program.nodes(ast.Call)}
     assert around == {"x": 0, "y": 0, "z": 1, "w": 1, "v": 0}
@@ -228,7 +228,7 @@ def test_within_gives_what_is_below_a_node_in_order() -> None:
     assert [program.method(call) for call in program.within(outer, ast.Call)] == ["f", "g", "h"]
 
 
-def test_functions_that_return_one_another_s_answers_are_read_once() -> None:
+def test_mutually_returning_functions_are_read_once() -> None:
     """By way of every order of them it would be days."""
     calls = "\n    ".join(f"if a: return f{n}(a)" for n in range(12))
     program = script("".join(f"def f{n}(a):\n    {calls}\n" for n in range(12)) + "use(f0(1))")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from errors import refused
 from unchoke.code.source import LONGEST_CELL, SourceFile, language_name, parse_source, read_source
-from unchoke.core.errors import UsageError
 
 
 def notebook(*sources: Any, **top: Any) -> bytes:
@@ -22,7 +22,7 @@ def read(*sources: Any, **top: Any) -> SourceFile:
     return parse_source("a.ipynb", notebook(*sources, **top))
 
 
-def test_cells_are_numbered_among_all_cells_and_keep_their_text() -> None:
+def test_cells_keep_their_number_and_text() -> None:
     book = {
         "cells": [
             {"cell_type": "markdown", "source": ["# Title\n", "words"]},
@@ -37,7 +37,7 @@ def test_cells_are_numbered_among_all_cells_and_keep_their_text() -> None:
     assert (raw.number, raw.kind) == (3, "raw")
 
 
-def test_format_3_keeps_cells_in_worksheets_and_code_in_input() -> None:
+def test_format_3_has_worksheets_and_input() -> None:
     cells = [
         {"cell_type": "heading", "level": 1, "source": "Title"},
         {"cell_type": "code", "input": ["x = 1\n", "y = 2"], "language": "python", "prompt_number": 4, "outputs": []},
@@ -49,7 +49,7 @@ def test_format_3_keeps_cells_in_worksheets_and_code_in_input() -> None:
     assert source.cells[3].number == 4
 
 
-def test_a_cell_that_does_not_parse_is_named_and_the_others_are_read() -> None:
+def test_unparsed_cell_is_named_and_others_are_read() -> None:
     source = read("x = 1", "def f(:\n  pass", "y = 2")
     assert [cell.executed for cell in source.cells] == [True, False, True]
     (problem,) = source.problems
@@ -57,7 +57,7 @@ def test_a_cell_that_does_not_parse_is_named_and_the_others_are_read() -> None:
     assert "does not parse" in problem.message
 
 
-def test_a_cell_in_another_language_is_not_read_and_is_no_problem() -> None:
+def test_cell_in_another_language_is_no_problem() -> None:
     source = read("%%bash\nfor f in *; do echo $f; done", "%%writefile a.py\nimport os", "%%html\n<b>x</b>")
     assert not any(cell.executed for cell in source.cells)
     assert source.problems == ()
@@ -137,11 +137,11 @@ def test_a_script_with_magics_left_in_it_is_read() -> None:
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
+    with refused("unreadable-file", "none.py"):
         read_source(tmp_path / "none.py")
 
 
-def test_a_script_that_cells_write_is_a_source_of_its_own_at_its_cells_and_lines() -> None:
+def test_script_written_by_cells_is_its_own_source() -> None:
     source = read("%%writefile train.py\nimport os", "x = 1", "%%writefile -a train.py\nos.getcwd()", "%%writefile a.yaml\nk: 1")
     (script,) = source.scripts
     assert (script.name, script.path, script.is_notebook) == ("train.py", "a.ipynb", False)
@@ -155,7 +155,7 @@ def test_a_script_written_twice_is_what_was_written_last() -> None:
     assert [cell.number for cell in script.cells] == [2]
 
 
-def test_a_written_script_that_does_not_parse_is_a_problem_at_its_cell() -> None:
+def test_unparsed_written_script_is_a_problem_at_its_cell() -> None:
     (problem,) = read("x = 1", "%%writefile a.py\ndef f(:").problems
     assert (problem.cell, problem.line) == (2, 2)
 
@@ -170,7 +170,7 @@ def test_a_written_script_that_does_not_parse_is_a_problem_at_its_cell() -> None
         ("raise ValueError, 'text'", 1, "raise E, text"),
     ],
 )
-def test_python_2_is_called_that_with_its_line_and_how_to_convert_it(text: str, line: int, sign: str) -> None:
+def test_python_2_is_named_with_line_and_converter(text: str, line: int, sign: str) -> None:
     (problem,) = parse_source("old file.py", text.encode()).problems
     assert problem.line == line
     assert problem.message.startswith("Python 2: ")

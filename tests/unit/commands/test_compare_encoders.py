@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from errors import refused
 from unchoke.commands import compare_encoders
 from unchoke.commands.compare_encoders import candidates, encoders, spread
-from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Progress, StageStarted, ignore
 from unchoke.core.remembered import load_remembered
 from unchoke.core.settings import Settings
@@ -21,7 +22,12 @@ TINY = "test_resnet"
 
 
 def test_two_encoders_are_compared_and_the_choice_is_kept(workspace: Path) -> None:
-    result = encoders(encoders=f"{TINY},{DEFAULT_ENCODER}", keep=True, out=workspace, on_event=ignore)
+    told: list[Event] = []
+    first = encoders(encoders=[TINY, DEFAULT_ENCODER], out=workspace, on_event=ignore)
+    result = encoders(encoders=f"{TINY},{DEFAULT_ENCODER}", keep=True, out=workspace, on_event=told.append)
+    assert [score.to_dict() for score in result.scores] == [score.to_dict() for score in first.scores]
+    assert not [event for event in told if isinstance(event, StageStarted) and event.stage in ("engine", "extract")]
+    assert {event.total for event in told if isinstance(event, Progress) and event.stage == "encoders"} == {2}
     found = {(score.encoder, score.cut): score for score in result.scores}
     assert set(found) == {(name, cut) for name in (TINY, DEFAULT_ENCODER) for cut in ("end", "blocks")}
     assert (found[TINY, "end"].photo_bytes, found[DEFAULT_ENCODER, "blocks"].photo_bytes) == (2 * 96, 2 * 2224)
@@ -39,16 +45,6 @@ def test_two_encoders_are_compared_and_the_choice_is_kept(workspace: Path) -> No
     assert result.choice.reason in " ".join(result.to_text().split())
 
 
-def test_a_second_call_goes_on_where_the_first_stopped(workspace: Path) -> None:
-    told: list[Event] = []
-    first = encoders(encoders=[TINY], out=workspace, on_event=ignore)
-    again = encoders(encoders=[TINY], out=workspace, on_event=told.append)
-    assert [score.to_dict() for score in again.scores] == [score.to_dict() for score in first.scores]
-    assert not [event for event in told if isinstance(event, StageStarted) and event.stage in ("engine", "extract")]
-    assert [event.total for event in told if isinstance(event, Progress) and event.stage == "encoders"] == [1]
-    assert load_remembered(Workspace(workspace)).get("cut", "end") == "end", "nothing is kept unasked"
-
-
 def test_no_photo_of_the_test_split_is_looked_at(finished: Path) -> None:
     manifest = pd.read_csv(finished / "manifest.csv")
     frame = manifest[["sample_id", "split", "label"]]
@@ -56,7 +52,7 @@ def test_no_photo_of_the_test_split_is_looked_at(finished: Path) -> None:
     assert chosen == set(frame["sample_id"][frame["split"] != "test"])
 
 
-def test_a_sample_holds_every_class_in_its_proportion_and_grows() -> None:
+def test_sample_holds_classes_in_proportion_and_grows() -> None:
     frame = pd.DataFrame({"sample_id": [f"{place}" for place in range(400)], "split": "train"})
     frame["label"] = ["rare" if place % 4 == 0 else "common" for place in range(400)]
     small, large = (spread(frame, num=num, by="label") for num in (40, 80))
@@ -73,32 +69,33 @@ def test_left_out_those_that_are_installed_are_compared(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("typed", [",", " ", [""]])
 def test_a_list_that_names_nothing_is_refused(workspace: Path, typed: str | list[str]) -> None:
-    with pytest.raises(UsageError, match="names no encoder"):
+    with refused("no-encoders-named"):
         encoders(encoders=typed, out=workspace, on_event=ignore)
 
 
 def test_an_unknown_encoder_is_refused_before_any_work(workspace: Path) -> None:
-    with pytest.raises(UsageError, match="no encoder is called 'nobody'"):
+    with refused("unknown-encoder", "nobody"):
         encoders(encoders=[TINY, "nobody"], out=workspace, on_event=ignore)
 
 
-def test_an_encoder_without_weights_is_passed_over_with_the_reason(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_without_weights_is_passed_over(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = compare_encoders._Comparison._scores
 
     def scores(self: object, name: str) -> object:
         if name == "resnet18":
-            raise MachineError("the weights of resnet18 could not be fetched", why="no network", try_="go online")
+            raise MachineError("no weights of resnet18", code="hub-unreachable", why="no network", try_="go online")
         return real(self, name)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compare_encoders._Comparison, "_scores", scores)
     result = encoders(encoders=[TINY, "resnet18"], out=workspace, on_event=ignore)
     assert "no network" in result.skipped["resnet18"]
-    assert "resnet18 was not tried" in result.to_text()
-    with pytest.raises(MachineError, match="none of the encoders could be tried"):
+    assert "resnet18" in result.to_text()
+    assert load_remembered(Workspace(workspace)).get("cut", "end") == "end", "nothing is kept unasked"
+    with refused("no-encoder-usable"):
         encoders(encoders=["resnet18"], out=workspace, on_event=ignore)
 
 
 def test_time_that_is_spent_leaves_the_others_untried(workspace: Path) -> None:
     result = encoders(encoders=[TINY, DEFAULT_ENCODER], minutes=0.001, out=workspace, on_event=ignore)
     assert {score.encoder for score in result.scores} == {TINY}
-    assert "0.001 minutes" in result.skipped[DEFAULT_ENCODER]
+    assert "0.001" in result.skipped[DEFAULT_ENCODER]

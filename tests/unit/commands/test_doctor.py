@@ -4,10 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
+from errors import refused
 from unchoke.commands.doctor import DoctorReport, doctor, render_doctor
-from unchoke.core.errors import MachineError
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 from unchoke.machine.policy import choose_policy
 
@@ -19,7 +17,7 @@ FACTS = MachineFacts(
 )  # fmt: skip
 
 
-def test_the_doctor_reports_facts_and_choices_as_plain_data(tmp_path: Path) -> None:
+def test_report_holds_facts_and_choices(tmp_path: Path) -> None:
     report = json.loads(json.dumps(doctor(folder=tmp_path, overrides={"workers": 1}).to_dict()))
     assert report["facts"]["disk_free_bytes"] > 0
     workers = next(choice for choice in report["choices"] if choice["name"] == "workers")
@@ -27,7 +25,7 @@ def test_the_doctor_reports_facts_and_choices_as_plain_data(tmp_path: Path) -> N
 
 
 def test_the_doctor_refuses_a_device_that_is_not_here() -> None:
-    with pytest.raises(MachineError):
+    with refused("device-not-available", "cuda:99"):
         doctor(overrides={"device": "cuda:99"})
 
 
@@ -43,7 +41,7 @@ def test_every_choice_is_shown_with_its_value_and_reason() -> None:
     assert "torch:f16, then torch:f32" in text
 
 
-def test_the_facts_name_the_card_the_limits_and_what_could_not_be_found_out() -> None:
+def test_facts_name_gpu_limits_and_what_is_unknown() -> None:
     text = render(FACTS)
     assert "cuda:0 NVIDIA GeForce GTX 1650, 4.3 GB, capability 7.5, driver 550.1" in text
     assert "1,024 at a time (may be raised to 4,096)" in text

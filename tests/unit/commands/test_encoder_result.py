@@ -22,7 +22,7 @@ def test_a_clear_winner_is_taken_however_slow() -> None:
     assert (choice.evidence["encoder"], choice.reason) == ("slow", "the best here")
 
 
-def test_what_cannot_be_told_apart_from_the_best_is_taken_if_it_is_faster() -> None:
+def test_faster_one_as_good_as_the_best_is_taken() -> None:
     choice = choose_encoder([score("slow", hits(0.905), 10), score("fast", hits(0.9), 100)], None)
     assert choice.evidence["encoder"] == "fast"
     assert "slow" in choice.reason

@@ -9,13 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from safetensors.torch import load_file, save_file
 from tests.conftest import TINY
 
-from unchoke.commands.fit import extract, fit, train
-from unchoke.core.errors import UsageError
-from unchoke.core.events import Event, Note, StageStarted, ignore
+from unchoke.commands.fit import fit, train
+from unchoke.core.events import Event, StageStarted, ignore
 
 HEAVY = ["torch", "torchvision", "timm", "openvino", "scipy", "sklearn"]
 AGAIN = f"""
@@ -49,7 +46,7 @@ def test_train_finds_what_fit_finished(workspace: Path) -> None:
     assert "engine" not in {event.stage for event in events if isinstance(event, StageStarted)}
 
 
-def test_a_lost_shard_is_made_again_although_the_run_is_done(workspace: Path) -> None:
+def test_lost_shard_of_a_finished_run_is_made_again(workspace: Path) -> None:
     shard = min((workspace / "features").rglob("*.npz"))
     before = shard.read_bytes()
     shard.unlink()
@@ -60,7 +57,7 @@ def test_a_lost_shard_is_made_again_although_the_run_is_done(workspace: Path) ->
     assert stages_of_fit(workspace)[0] == {"index", "check"}
 
 
-def test_a_choice_of_engine_that_was_taken_back_is_made_again(workspace: Path) -> None:
+def test_engine_choice_taken_back_is_made_again(workspace: Path) -> None:
     (workspace / "engines" / "choice.json").unlink()
     assert "engine" in stages_of_fit(workspace)[0]
 
@@ -72,7 +69,7 @@ def test_a_memory_of_a_run_that_is_gone_is_not_believed(workspace: Path) -> None
     assert not already_done
 
 
-def test_a_workspace_without_the_memory_finds_its_run_the_long_way_and_remembers_it(workspace: Path) -> None:
+def test_forgotten_run_is_found_the_long_way(workspace: Path) -> None:
     memory = workspace / "experiments" / "finished.json"
     memory.unlink()
     stages, already_done = stages_of_fit(workspace)
@@ -81,9 +78,9 @@ def test_a_workspace_without_the_memory_finds_its_run_the_long_way_and_remembers
     assert [entry["run"] for entry in json.loads(memory.read_text()).values()] == ["exp_1"]
 
 
-def test_another_photo_or_other_weights_in_the_same_file_are_another_run(
-    own_photos: Path, tiny_weights: Path, tmp_path: Path
-) -> None:
+def test_other_photos_or_weights_are_another_run(own_photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     weights = Path(shutil.copy(tiny_weights, tmp_path / "weights.safetensors"))
 
     def run() -> tuple[str, bool]:
@@ -97,17 +94,3 @@ def test_another_photo_or_other_weights_in_the_same_file_are_another_run(
     tensors = load_file(weights)
     save_file({name: value * 2 if name == "conv1.0.weight" else value for name, value in tensors.items()}, weights)
     assert run() == ("exp_3", False)
-
-
-def test_a_job_nobody_planned_is_refused_before_anything_is_read(workspace: Path) -> None:
-    events: list[Event] = []
-    with pytest.raises(UsageError, match="no job"):
-        extract(job="nonsense", out=workspace, on_event=events.append)
-    assert not [event for event in events if isinstance(event, StageStarted)]
-
-
-def test_a_profile_of_a_finished_run_is_answered_with_a_word(workspace: Path) -> None:
-    train(out=workspace, on_event=ignore, epochs=1, profile=True)
-    events: list[Event] = []
-    train(out=workspace, on_event=events.append, epochs=1, profile=True)
-    assert any("nothing was profiled" in event.text for event in events if isinstance(event, Note))

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from errors import refused
 from unchoke.commands.fit import extract, fit, train
 from unchoke.commands.results import FitResult, Rehearsal
-from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageStarted, ignore
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_remembered
@@ -22,6 +22,8 @@ from unchoke.photos.check_samples import check
 from unchoke.reports.text import render_timings
 
 RUN = Path("experiments/exp_1")
+PLAIN = {"encoder": "test_resnet", "engine": "torch", "precision": "f32", "workers": 1, "on_event": ignore}
+"""The quickest way to features, where the way is not the subject."""
 
 
 def done_files(root: Path) -> list[str]:
@@ -41,17 +43,12 @@ def test_a_finished_fit_says_so_and_runs_nothing(workspace: Path) -> None:
     stages = {event.stage for event in events if isinstance(event, StageStarted)}
     assert not stages & {"worker", "extract", "train", "evaluate", "report"}
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    assert "exp_1 is done" in result.to_text()
-
-
-def test_remembered_settings_are_shown_as_such(workspace: Path) -> None:
-    events: list[Event] = []
-    fit(out=workspace, on_event=events.append)
+    assert "exp_1" in result.to_text()
     remembered = {event.choice.name for event in events if isinstance(event, Chosen) and "remembered" in event.choice.reason}
     assert {"encoder", "weights", "job_size", "workers"} <= remembered
 
 
-def test_other_training_settings_give_another_run_on_the_same_features(workspace: Path) -> None:
+def test_other_training_settings_same_features(workspace: Path) -> None:
     before = done_files(workspace)
     result = train(out=workspace, on_event=ignore, head="linear", epochs=2)
     assert (result.run, result.already_done) == ("exp_2", False)
@@ -73,13 +70,10 @@ def test_the_record_holds_what_the_result_promises(finished: Path) -> None:
     assert record["data"]["splits"] == {"train": 30, "val": 6, "test": 6}
     low, high = result["intervals"]["test"]["accuracy"]
     assert low <= result["metrics"]["test"]["accuracy"] <= high
+    assert "worker" not in record["timings"], "no worker tries pictures that fit reads itself"
 
 
-def test_a_fit_sends_no_worker_ahead_to_try_pictures_it_reads_itself(finished: Path) -> None:
-    assert "worker" not in json.loads((finished / RUN / "record.json").read_text())["timings"]
-
-
-def test_an_extraction_says_what_it_reached_of_what_is_possible(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_says_what_it_reached(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
     result = extract(out=workspace, on_event=ignore, views=1)
     assert (result.num_images, result.ceilings["extract"].num_items) == (42, 42)
@@ -87,7 +81,7 @@ def test_an_extraction_says_what_it_reached_of_what_is_possible(workspace: Path,
     assert json.loads(json.dumps(result.to_dict(), default=str))["ceilings"]["extract"]["share"] > 0
 
 
-def test_one_job_by_hand_is_done_again_with_the_same_bytes(workspace: Path) -> None:
+def test_one_job_again_gives_the_same_bytes(workspace: Path) -> None:
     job = JobQueue.load(workspace / "features").jobs()[1]
     before, records = shards(workspace), done_files(workspace)
     result = extract(job=job.job_id, out=workspace, on_event=ignore)
@@ -98,17 +92,14 @@ def test_one_job_by_hand_is_done_again_with_the_same_bytes(workspace: Path) -> N
     assert job.job_id in next(iter(set(after) - set(records)))
 
 
-def test_a_job_that_does_not_exist_is_answered_with_those_that_do(workspace: Path) -> None:
-    known = JobQueue.load(workspace / "features").jobs()[0].job_id
-    with pytest.raises(UsageError) as caught:
-        extract(job="nonsense", out=workspace, on_event=ignore)
-    assert known in caught.value.why
-
-
-def test_a_job_of_features_made_another_way_is_refused(workspace: Path) -> None:
+def test_jobs_that_cannot_be_run_are_refused(workspace: Path) -> None:
     job = JobQueue.load(workspace / "features").jobs()[0]
     before = shards(workspace)
-    with pytest.raises(UsageError, match="another way"):
+    events: list[Event] = []
+    with refused("no-such-job", "nonsense", job.job_id):
+        extract(job="nonsense", out=workspace, on_event=events.append)
+    assert not [event for event in events if isinstance(event, StageStarted)], "before anything is read"
+    with refused("job-of-other-features", job.job_id):
         extract(job=job.job_id, out=workspace, on_event=ignore, engine="torch", precision="f32")
     assert shards(workspace) == before
 
@@ -117,7 +108,6 @@ def test_a_rehearsed_extraction_runs_nothing(workspace: Path) -> None:
     before = shards(workspace)
     result = extract(out=workspace, on_event=ignore, engine="torch", precision="f32", dry_run=True)
     assert (result.num_jobs, result.num_images, result.dry_run) == (3, 42, True)
-    assert "would be run" in result.to_text()
     assert shards(workspace) == before
     assert "precision" not in load_remembered(Workspace(workspace))
 
@@ -128,28 +118,26 @@ def test_a_rehearsed_fit_says_what_it_would_do(photos: Path, tmp_path: Path) -> 
     found = result.to_dict()
     assert (found["dry_run"], found["num_samples"], found["num_jobs"]) == (True, 42, 5)
     assert {"device", "engine", "workers"} <= {choice["name"] for choice in found["choices"]}
-    assert "nothing was run" in result.to_text()
     assert not (tmp_path / "out" / "features").exists()
     assert not (tmp_path / "out" / "unchoke.toml").exists()
 
 
-def test_a_mistyped_path_does_not_cost_the_remembered_settings(workspace: Path, tmp_path: Path) -> None:
+def test_mistyped_path_keeps_remembered_settings(workspace: Path, tmp_path: Path) -> None:
     before = (workspace / "unchoke.toml").read_bytes()
-    with pytest.raises(UsageError):
+    with refused("no-such-file", "photoz"):
         fit(tmp_path / "photoz", out=workspace, on_event=ignore)
     assert (workspace / "unchoke.toml").read_bytes() == before
 
 
 def test_a_workspace_among_the_pictures_is_refused(own_photos: Path) -> None:
     before = sorted(own_photos.rglob("*"))
-    with pytest.raises(UsageError, match="inside") as caught:
+    with refused("workspace-inside-data", str(own_photos / "out"), f"--out {own_photos.parent}"):
         fit(own_photos, out=own_photos / "out", on_event=ignore)
-    assert f"--out {own_photos.parent}" in caught.value.try_
     assert sorted(own_photos.rglob("*")) == before
 
 
 def test_no_data_at_all_is_a_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no DATA"):
+    with refused("no-data-given"):
         fit(out=tmp_path / "new", on_event=ignore)
 
 
@@ -159,70 +147,44 @@ def test_the_gate_stops_on_errors_with_all_of_them(own_photos: Path, tmp_path: P
         file.write_bytes(b"")
     for number in (20, 21):
         shutil.copy(files[number], own_photos / "apple" / f"copied{number}.jpg")
-    with pytest.raises(DataError) as caught:
+    with refused("unsound-data", "2 problems", "9.1%"):
         fit(own_photos, out=tmp_path / "out", on_event=ignore, workers=1)
-    assert "2 problems" in caught.value.what
-    assert all(word in caught.value.what for word in ("no bytes", "9.1%"))
     result = check(own_photos, out=tmp_path / "out", on_event=ignore, workers=1)
     assert not result.ok
-    assert "mend the errors" in result.to_text()
 
 
-def test_a_file_that_extraction_cannot_decode_is_found_as_check_would_find_it(
-    own_photos: Path, tmp_path: Path, tiny_weights: Path
-) -> None:
-    broken = sorted(own_photos.rglob("*.jpg"))[5]
-    broken.write_bytes(broken.read_bytes()[:-400])
-    how = {"out": tmp_path / "out", "on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights)}
-    first = fit(own_photos, **how, epochs=2)
-    assert [finding["code"] for finding in first.record["findings"] if finding["code"] == "truncated"] == ["truncated"]
-    assert [(row["path"], row["stage"]) for row in first.record["quarantine"]] == [(str(broken), "check")]
-    assert fit(own_photos, **how, epochs=2).already_done
-    found = check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1).findings
-    assert [finding.message for finding in found if finding.code == "truncated"] == [
-        finding["message"] for finding in first.record["findings"] if finding["code"] == "truncated"
-    ]
-
-
-def test_findings_that_decoding_made_outdated_are_not_recorded(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
+def test_files_found_broken_on_the_way_are_those_check_finds(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    """One ends early, one is empty, two are equal but lie under two labels: none of them closes the gate."""
     files = sorted(own_photos.rglob("*.jpg"))
     files[5].write_bytes(files[5].read_bytes()[:-400])
     files[7].write_bytes(b"")
-    how = {"on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "max_failures": 0.5}
-    recorded = [(found["code"], found["message"]) for found in fit(own_photos, out=tmp_path, **how, epochs=2).record["findings"]]
-    found = check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1, max_failures=0.5).findings
-    of_files = {"truncated", "empty", "sizes"}
-    assert [(code, message) for code, message in recorded if code in of_files] == [
-        (finding.code, finding.message) for finding in found if finding.code in of_files
-    ]
-
-
-def test_broken_files_that_are_equal_under_two_labels_do_not_close_the_gate(
-    own_photos: Path, tmp_path: Path, tiny_weights: Path
-) -> None:
-    files = sorted(own_photos.rglob("*.jpg"))
     for file in (files[0], files[-1]):
         file.write_bytes(files[0].read_bytes()[:1500])
-    how = {"on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "max_failures": 0.5}
-    assert check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1, max_failures=0.5).ok
-    record = fit(own_photos, out=tmp_path / "out", **how, epochs=2).record
-    assert sorted(row["path"] for row in record["quarantine"]) == [str(files[0]), str(files[-1])]
+    how = {**PLAIN, "weights": tiny_weights, "max_failures": 0.5, "epochs": 2}
+    record = fit(own_photos, out=tmp_path / "out", **how).record
+    assert fit(own_photos, out=tmp_path / "out", **how).already_done
+    checked = check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1, max_failures=0.5)
+    assert checked.ok
+    of_files = {"truncated", "empty", "sizes"}
+    recorded = [(found["code"], found["message"]) for found in record["findings"] if found["code"] in of_files]
+    assert {code for code, _ in recorded} >= {"truncated", "empty"}
+    assert recorded == [(found.code, found.message) for found in checked.findings if found.code in of_files]
+    broken = sorted(str(files[number]) for number in (0, 5, 7, -1))
+    assert sorted(row["path"] for row in record["quarantine"]) == broken
+    assert {row["stage"] for row in record["quarantine"]} == {"check"}
 
 
-def test_too_many_files_that_do_not_decode_close_the_gate_before_training(
-    own_photos: Path, tmp_path: Path, tiny_weights: Path
-) -> None:
+def test_too_many_broken_files_stop_before_training(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
     for file in sorted(own_photos.rglob("*.jpg"))[:6]:
         file.write_bytes(file.read_bytes()[:-400])
     events: list[Event] = []
-    with pytest.raises(DataError, match="end before the picture does"):
-        fit(own_photos, out=tmp_path, on_event=events.append, workers=1, encoder="test_resnet", weights=str(tiny_weights))
+    with refused("unsound-data"):
+        fit(own_photos, out=tmp_path, **{**PLAIN, "on_event": events.append}, weights=str(tiny_weights))
+    assert "extract" in {event.stage for event in events if isinstance(event, StageStarted)}
     assert "train" not in {event.stage for event in events if isinstance(event, StageStarted)}
 
 
-def test_copies_on_both_sides_and_under_two_labels_are_said_and_not_scored(
-    own_photos: Path, tmp_path: Path, tiny_weights: Path
-) -> None:
+def test_copies_across_splits_and_labels_are_not_scored(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
     classes = sorted(folder.name for folder in own_photos.iterdir())
     for name in classes:
         for number, file in enumerate(sorted((own_photos / name).glob("*.jpg"))):
@@ -235,7 +197,7 @@ def test_copies_on_both_sides_and_under_two_labels_are_said_and_not_scored(
     contradicted = sorted((own_photos / "test" / classes[0]).iterdir())[1]
     shutil.copy(contradicted, own_photos / "test" / classes[1] / "relabelled.jpg")
     events: list[Event] = []
-    how = {"on_event": events.append, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "epochs": 2}
+    how = {**PLAIN, "on_event": events.append, "weights": str(tiny_weights), "epochs": 2}
     result = train(own_photos, out=tmp_path / "out", **how)
     told = [event.text for event in events if isinstance(event, Note) and event.level == "warning"]
     assert any("duplicate-across-splits" in text for text in told)
@@ -248,15 +210,14 @@ def test_copies_on_both_sides_and_under_two_labels_are_said_and_not_scored(
     scored = pd.read_csv(result.folder / "predictions.csv")
     assert not set(scored["sample_id"]) & {row["sample_id"] for row in record["unscored"]}
     assert record["data"]["splits"]["test"] == sum(scored["split"] == "test") == 3 * len(classes) - 1
-    assert "Left out of the score: 5 images" in result.to_text()
-    assert "Left out of the score: 5 images" in result.report.read_text()
+    assert all(": 5 images" in text for text in (result.to_text(), result.report.read_text()))
     assert result.to_dict()["num_unscored"] == 5
-    with pytest.raises(DataError, match="above the limit of 5%"):
+    with refused("unsound-data", "5%"):
         fit(own_photos, out=tmp_path / "out", **how)
     assert fit(own_photos, out=tmp_path / "out", max_failures=0.5, **how).record["unscored"] == record["unscored"]
 
 
-def test_a_second_check_asks_no_worker_again_and_names_the_next_command(photos: Path, tmp_path: Path) -> None:
+def test_second_check_asks_no_worker_again(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "my out"
     stages = []
     for _ in range(2):
@@ -269,22 +230,19 @@ def test_a_second_check_asks_no_worker_again_and_names_the_next_command(photos: 
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "words"),
+    ("options", "code"),
     [
-        ({"cut": "-5"}, UsageError, "--cut -5"),
-        ({"engine": "torch", "precision": "int8"}, UsageError, "--engine torch does not run --precision int8"),
-        ({"engine": "openvino", "precision": "f16"}, UsageError, "--engine openvino does not run --precision f16"),
-        ({"encoder": "resnet_50"}, UsageError, "resnet_50"),
-        ({"weights": "nowhere.pt"}, UsageError, "nowhere.pt"),
-        ({"device": "cuda:7"}, MachineError, "cuda:7"),
+        ({"cut": "-5"}, "cut-too-deep"),
+        ({"engine": "torch", "precision": "int8"}, "precision-unsupported"),
+        ({"engine": "openvino", "precision": "f16"}, "precision-unsupported"),
+        ({"encoder": "resnet_50"}, "unknown-encoder"),
+        ({"weights": "nowhere.pt"}, "no-such-weights"),
+        ({"device": "cuda:7"}, "device-not-available"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_not_replaced(
-    workspace: Path, options: dict[str, Any], kind: Any, words: str
-) -> None:
-    with pytest.raises(kind) as caught:
+def test_wish_that_cannot_be_met_is_refused(workspace: Path, options: dict[str, Any], code: str) -> None:
+    with refused(code, *options.values()):
         fit(out=workspace, on_event=ignore, **options)
-    assert words in caught.value.what
 
 
 def test_a_torn_apart_engine_choice_is_made_again(workspace: Path) -> None:
@@ -294,26 +252,17 @@ def test_a_torn_apart_engine_choice_is_made_again(workspace: Path) -> None:
     assert result.already_done
 
 
-def test_regression_on_a_table_is_recorded_and_evaluates_to_the_same_figures(
-    finished: Path, photos: Path, tiny_weights: Path, tmp_path: Path
-) -> None:
+def test_regression_on_a_table_evaluates_to_the_same_figures(value_run: tuple[Path, str]) -> None:
     from unchoke.commands.evaluate import evaluate
 
-    files = sorted(photos.rglob("*.jpg"))
-    table = pd.DataFrame({"file": [file.name for file in files], "mass": range(len(files)), "height": [n / 3 for n in range(42)]})
-    table.to_csv(tmp_path / "m.csv", index=False)
-    out = tmp_path / "out"
-    shutil.copytree(finished / "engines", out / "engines")
-    common = {"images": [photos], "path": "file", "target": ["mass", "height"], "encoder": "test_resnet", "weights": tiny_weights}
-    result = train(tmp_path / "m.csv", out=out, on_event=ignore, epochs=2, workers=1, views=1, **common)
-    assert result.record["task"] == {"kind": "regression", "names": ["mass", "height"]}
-    assert "mae" in " ".join(result.record["metrics"]["test"])
-    assert evaluate(out=out, on_event=ignore).to_dict()["metrics"] == result.to_dict()["metrics"]
+    out, run = value_run
+    record = json.loads((out / "experiments" / run / "record.json").read_text())
+    assert record["task"] == {"kind": "regression", "names": ["dry_g", "rank"]}
+    assert "mae" in " ".join(record["metrics"]["test"])
+    assert evaluate(out=out, on_event=ignore).to_dict()["metrics"] == FitResult(RunRecord.of(record), out).to_dict()["metrics"]
 
 
-def test_features_too_large_for_float16_fail_their_job_and_are_never_stored(
-    photos: Path, tiny_weights: Path, tmp_path: Path
-) -> None:
+def test_features_too_large_for_float16_fail_their_job(photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
     import torch
 
     from unchoke.features.encoders import load_state
@@ -321,24 +270,23 @@ def test_features_too_large_for_float16_fail_their_job_and_are_never_stored(
     state = load_state(tiny_weights)
     loud = {name: value * 1e7 if value.ndim == 1 and name.startswith("layer4") else value for name, value in state.items()}
     torch.save(loud, tmp_path / "loud.pt")
-    options = {"encoder": "test_resnet", "weights": tmp_path / "loud.pt", "engine": "torch", "precision": "f32", "workers": 1}
-    with pytest.raises(DataError, match="42 images have no features"):
-        extract(photos, out=tmp_path / "out", on_event=ignore, **options)
+    with refused("features-missing", "42 images"):
+        extract(photos, out=tmp_path / "out", weights=tmp_path / "loud.pt", **PLAIN)
     job = JobQueue.load(tmp_path / "out" / "features").jobs()[0]
-    with pytest.raises(DataError, match=f"job {job.job_id} failed"):
+    with refused("jobs-failed", job.job_id):
         extract(job=job.job_id, out=tmp_path / "out", on_event=ignore)
     assert shards(tmp_path / "out") == {}
     failed = next((tmp_path / "out" / "features").glob("*.failed"))
-    assert "does not fit float16" in failed.read_text()
+    assert "float16" in failed.read_text()
 
 
-def test_a_precision_asked_for_alone_picks_an_engine_that_has_it(workspace: Path) -> None:
+def test_precision_alone_picks_an_engine_that_has_it(workspace: Path) -> None:
     for precision, engine in (("f32", "openvino:f32"), ("f16", "torch:f16")):
         result = extract(out=workspace, on_event=ignore, precision=precision, dry_run=True)
         assert next(choice.value for choice in result.choices if choice.name == "engine") == engine
 
 
-def test_a_run_that_was_stopped_reports_the_time_of_all_its_stretches(workspace: Path) -> None:
+def test_stopped_run_reports_the_time_of_all_stretches(workspace: Path) -> None:
     def stop_in_training(event: Event) -> None:
         if isinstance(event, Progress) and event.stage == "train":
             raise KeyboardInterrupt
@@ -351,6 +299,6 @@ def test_a_run_that_was_stopped_reports_the_time_of_all_its_stretches(workspace:
     assert record.timings["train"] == pytest.approx(sum(one["train"] for one in record.stretches))
     assert "in 3 stretches" in render_timings(record)
     page = (workspace / "experiments" / record.run / "report.html").read_text()
-    assert "in 3 stretches" in page and "in the last stretch" in page
+    assert "in 3 stretches" in page
     assert not (workspace / "experiments" / "stretches.json").read_text().strip("{}\n ")
     assert train(out=workspace, on_event=ignore, epochs=8).run_record.stretches == []

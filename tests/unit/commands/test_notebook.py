@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import books
+from errors import refused
 from unchoke.commands.notebook import notebook
-from unchoke.core.errors import DataError, UsageError
 
 DATASET = """import os
 from torch.utils.data import Dataset
@@ -41,17 +41,15 @@ def test_it_is_read_and_not_written_and_nothing_else_is(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["leaves.ipynb"]
 
 
-def test_a_run_names_the_slow_and_the_hungry_cell_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_names_the_slow_and_the_hungry_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel")
     books.own_kernel(tmp_path, monkeypatch)
     path = books.write_book(tmp_path / "six.ipynb", SIX)
     before = path.read_bytes()
     report = notebook(path, run=True, out=tmp_path / "out", html=tmp_path / "six.html")
     slow, hungry = report.highlights
-    assert slow.startswith("cell 3 takes ")
-    assert " of the run's " in slow
-    assert hungry.startswith("cell 5 takes 300.")
-    assert " of memory " in hungry
+    assert slow.startswith("cell 3 ")
+    assert hungry.startswith("cell 5 ") and " 300." in hungry
     assert [cell.verdict.word for cell in report.cells] == ["keep", "keep", "optimise", "keep", "optimise", "keep"]
     assert path.read_bytes() == before
     assert report.file is not None
@@ -60,7 +58,7 @@ def test_a_run_names_the_slow_and_the_hungry_cell_and_no_other(tmp_path: Path, m
     assert report.exit_code == 0
 
 
-def test_a_cell_that_fails_where_it_should_not_gives_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_cell_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel")
     books.own_kernel(tmp_path, monkeypatch)
     path = books.write_book(tmp_path / "a.ipynb", [("1 / 0", "raises-exception"), "a = 1", "b = missing", "c = 3"])
@@ -71,19 +69,19 @@ def test_a_cell_that_fails_where_it_should_not_gives_1(tmp_path: Path, monkeypat
     assert report.exit_code == 1
 
 
-def test_what_is_no_notebook_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no notebook"):
+def test_what_is_no_notebook_is_refused(tmp_path: Path) -> None:
+    with refused("not-a-notebook", "train.py"):
         notebook(tmp_path / "train.py")
-    with pytest.raises(UsageError, match="cannot read"):
-        notebook(tmp_path / "none.ipynb")
     (tmp_path / "half.ipynb").write_text('{"cells": [')
-    with pytest.raises(DataError, match="cannot read"):
-        notebook(tmp_path / "half.ipynb")
+    for name, exit_code in (("none.ipynb", 2), ("half.ipynb", 1)):
+        with refused("unreadable-file", name) as caught:
+            notebook(tmp_path / name)
+        assert caught.value.exit_code == exit_code
 
 
 def test_the_page_never_replaces_a_notebook(tmp_path: Path) -> None:
     path = books.write_book(tmp_path / "a.ipynb", ["a = 1"])
-    with pytest.raises(UsageError, match="is a notebook"):
+    with refused("output-is-input", str(path)):
         notebook(path, html=path)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from errors import refused
 from unchoke.commands.predicted_rows import (
     RowOptions,
     class_rows,
@@ -15,14 +16,13 @@ from unchoke.commands.predicted_rows import (
     value_rows,
     whole_table,
 )
-from unchoke.core.errors import UsageError
 from unchoke.core.record import Interval, ValueIntervalRecord
 
 NAMES = ("a", "b")
 LOGITS = np.array([[5, 0], [0.2, 0]], dtype=np.float32)
 
 
-def test_below_the_threshold_a_photo_is_unsure_and_its_guess_is_kept() -> None:
+def test_unsure_photo_keeps_its_guess() -> None:
     sure, unsure = class_rows(["1.jpg", "2.jpg"], LOGITS, NAMES, 1.0, RowOptions(unsure_below=0.7, probabilities=True))
     assert (sure["predicted"], sure["guess"], sure["error"]) == ("a", "a", "")
     assert (unsure["predicted"], unsure["guess"]) == ("unsure", "a")
@@ -35,7 +35,7 @@ def test_a_plain_row_has_what_it_always_had() -> None:
     assert list(row) == ["path", "predicted", "confidence", "error"]
 
 
-def test_values_have_their_intervals_and_none_below_zero_where_nothing_is() -> None:
+def test_values_have_intervals_not_below_zero() -> None:
     widened = ValueIntervalRecord(level=0.9, half_widths={"a": 2.0, "b": 1.0})
     outputs = np.array([[1.0, 5.0]], dtype=np.float32)
     row = value_rows(["1.jpg"], outputs, NAMES, widened, positive=True)[0]
@@ -85,15 +85,15 @@ def test_what_intervals_held_is_said() -> None:
 
 @pytest.mark.parametrize("options", [{"top": 0}, {"unsure_below": 1.5}, {"unsure_below": 1.0}, {"level": 0.0}])
 def test_what_is_out_of_range_is_refused(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError):
+    with refused("out-of-range"):
         RowOptions(**options)  # type: ignore[arg-type]
 
 
 def test_what_does_not_go_with_a_run_is_refused() -> None:
-    with pytest.raises(UsageError, match="--level does not go with exp_1"):
+    with refused("option-not-for-task", "--level", "exp_1"):
         RowOptions(level=0.8).refuse_kind("classification", NAMES, "exp_1")
-    with pytest.raises(UsageError, match="--top does not go with exp_1"):
+    with refused("option-not-for-task", "--top", "exp_1"):
         RowOptions(top=3).refuse_kind("regression", NAMES, "exp_1")
-    with pytest.raises(UsageError, match="which is a class"):
+    with refused("class-name-taken", "unsure", "exp_1"):
         RowOptions(unsure_below=0.5).refuse_kind("classification", ("a", "unsure"), "exp_1")
     RowOptions(top=3, probabilities=True, unsure_below=0.5).refuse_kind("classification", NAMES, "exp_1")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
+from errors import refused
 from unchoke.chokes.recording import LoaderRecord, Recording
 from unchoke.commands.profile_script import ScriptProfile, profile
-from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
+
+if TYPE_CHECKING:
+    from tests.unit.commands.conftest import Kept
 
 DATASET = """
 import os
@@ -71,7 +75,9 @@ for step in range(1000):
     net(x).sum().backward()
     optimizer.step()
     if step == 7:
-        time.sleep(4)
+        records, begun_s = os.environ["UNCHOKE_WATCH_DIR"], time.time()
+        while not any(entry.stat().st_mtime > begun_s + 0.1 for entry in os.scandir(records)) and time.time() < begun_s + 60:
+            time.sleep(0.05)
         os.kill(os.getpid(), 9)
     time.sleep(0.01)
 """
@@ -140,14 +146,20 @@ def run(folder: Path, code: str, *, replay: bool = False) -> ScriptProfile:
     return profile(command, replay=replay, out=folder / "out", diagnose=found)
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> ScriptProfile:
+@pytest.fixture(scope="session")
+def workers(kept: Kept) -> ScriptProfile:
     """A script with forked and with spawned workers, an evaluation and a checkpoint, replayed."""
-    folder = tmp_path_factory.mktemp("workers")
-    (folder / "log.txt").write_text("before\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        return run(folder, DATASET + WORKERS, replay=True)
+
+    def build(folder: Path) -> ScriptProfile:
+        script = folder / "script"
+        script.mkdir()
+        (script / "log.txt").write_text("before\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(script)
+            return run(script, DATASET + WORKERS, replay=True)
+
+    result: ScriptProfile = kept("watched-script", build)
+    return result
 
 
 def loader(result: ScriptProfile, number: int) -> LoaderRecord:
@@ -165,9 +177,7 @@ def test_steps_samples_and_losses_are_counted(workers: ScriptProfile) -> None:
 
 
 @pytest.mark.parametrize(("number", "method", "processes", "samples"), [(0, "fork", 8, 96), (1, "spawn", 1, 24)])
-def test_workers_of_both_kinds_tell_what_they_fetched(
-    workers: ScriptProfile, number: int, method: str, processes: int, samples: int
-) -> None:
+def test_workers_tell_what_they_fetched(workers: ScriptProfile, number: int, method: str, processes: int, samples: int) -> None:
     row = loader(workers, number)
     assert (row.dataset, row.start_method, row.evaluation) == ("Numbers", method, False)
     assert (row.samples, row.fetched_samples, row.sample_shape) == (samples, samples, (3, 4, 4))
@@ -177,7 +187,7 @@ def test_workers_of_both_kinds_tell_what_they_fetched(
     assert row.startup_s > 0
 
 
-def test_the_file_system_calls_of_workers_are_found_at_their_line(workers: ScriptProfile) -> None:
+def test_file_system_calls_of_workers_have_a_line(workers: ScriptProfile) -> None:
     (calls,) = [row for row in workers.recording.calls("stat", phases=["getitem"]) if row.example == "a.txt"]
     assert (Path(calls.file).name, calls.function) == ("train.py", "Numbers.__getitem__")
     assert calls.count == 120 + 24
@@ -189,7 +199,7 @@ def test_batches_without_a_backward_are_evaluation(workers: ScriptProfile) -> No
     assert workers.recording.steps.after("checkpoint_s") > 0
 
 
-def test_the_replay_trains_without_loading_and_touches_no_file(workers: ScriptProfile) -> None:
+def test_replay_loads_nothing_and_touches_no_file(workers: ScriptProfile) -> None:
     replay = workers.recording.replay
     assert replay is not None
     assert replay.steps > 0, replay.note
@@ -199,30 +209,21 @@ def test_the_replay_trains_without_loading_and_touches_no_file(workers: ScriptPr
     assert sorted(path.name for path in folder.iterdir()) == ["log.txt", "out", "runs", "train.py"]
 
 
-def test_the_text_shows_the_table_the_findings_and_the_cost(workers: ScriptProfile) -> None:
+def test_text_names_findings_and_the_next_command(workers: ScriptProfile) -> None:
     text = workers.to_text()
-    for shown in (
-        "where a step's time went",
-        "waiting for data",
-        "head-room",
-        "it is slow",
-        "more CPU time than the script alone",
-        "unchoke profile --try",
-    ):
-        assert shown in text
+    assert all(shown in text for shown in ("waiting for data", "head-room", "it is slow", "unchoke profile --try"))
     saved = Path(workers.to_dict()["files"]["recording"])
     assert (saved.parent / "findings.json").exists()
     assert "/logs/profiler/script_" in saved.as_posix()
 
 
-def test_a_killed_script_without_a_loader_still_shows_its_steps(tmp_path: Path) -> None:
+def test_killed_script_still_shows_its_steps(tmp_path: Path) -> None:
     result = run(tmp_path, DATASET + KILLED, replay=True)
     assert (result.exit_code, len(result.recording.steps)) == (128 + 9, 8)
     assert result.recording.steps.total("wait_s") == 0
-    assert "no DataLoader" in result.to_text() or "failed" in result.to_text()
 
 
-def test_lightning_and_the_hugging_face_trainer_are_seen_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_and_hugging_face_are_seen_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recording = run(tmp_path, FRAMEWORKS).recording
     steps = recording.steps
@@ -234,9 +235,8 @@ def test_lightning_and_the_hugging_face_trainer_are_seen_through(tmp_path: Path,
     assert steps.total("optimizer_s") < steps.total("forward_s") + steps.total("backward_s")
 
 
-def test_a_command_that_cannot_be_run_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train\.py") as raised:
+def test_command_that_cannot_be_run(tmp_path: Path) -> None:
+    with refused("command-not-runnable", "unchoke profile -- python train.py"):
         profile(["train.py"], out=tmp_path, diagnose=found)
-    assert raised.value.try_ == "unchoke profile -- python train.py"
-    with pytest.raises(UsageError):
+    with refused("nothing-to-profile"):
         profile([], out=tmp_path)

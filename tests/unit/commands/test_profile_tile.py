@@ -12,8 +12,8 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.transform import from_origin
 
+from errors import refused
 from unchoke.commands.profile_tile import TileProfile, profile_tile
-from unchoke.core.errors import DataError
 from unchoke.core.events import ignore
 
 STAGES = ["open", "read", "normalise", "mask", "write", "other"]
@@ -53,14 +53,14 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> TileProfile:
     return profiled(write_scene(folder / "scenes"), folder)
 
 
-def test_both_tables_have_every_stage_and_add_up_to_the_whole(result: TileProfile) -> None:
+def test_tables_have_every_stage_and_add_up(result: TileProfile) -> None:
     for rows in (result.before, result.after):
         assert [row.stage for row in rows] == STAGES
         assert sum(row.share for row in rows) == pytest.approx(1.0)
         assert all(row.seconds > 0 for row in rows)
 
 
-def test_the_plain_way_opens_every_band_for_every_window_and_this_one_opens_each_once(result: TileProfile) -> None:
+def test_bands_are_opened_once(result: TileProfile) -> None:
     calls = {way: {row.stage: row.calls for row in rows} for way, rows in (("before", result.before), ("after", result.after))}
     assert calls["before"]["open"] == calls["before"]["read"] == 6 * len(BANDS)
     for stage in ("normalise", "mask", "write"):
@@ -81,7 +81,7 @@ def test_the_profiles_can_be_opened_by_other_tools(result: TileProfile) -> None:
         assert pstats.Stats(str(file)).total_tt > 0  # type: ignore[attr-defined]
 
 
-def test_nothing_else_is_left_and_settings_are_not_remembered(result: TileProfile) -> None:
+def test_no_tiles_and_no_settings_are_left(result: TileProfile) -> None:
     left = {file.name for file in result.workspace.rglob("*") if file.is_file()}
     assert not [name for name in left if name.endswith((".npz", ".tmp", ".toml"))]
 
@@ -94,17 +94,16 @@ def test_the_result_is_plain_values(result: TileProfile) -> None:
     assert all({"code", "stage", "evidence", "expected_gain", "fix", "command"} <= finding.keys() for finding in told["findings"])
 
 
-def test_the_text_says_what_was_measured_and_what_to_do_next(result: TileProfile) -> None:
+def test_text_names_data_files_and_the_next_command(result: TileProfile) -> None:
     text = result.to_text()
     assert "6 windows of 64 px from 1 scene" in text
-    assert "cProfile, which sees one thread" in " ".join(text.split())
     assert f"snakeviz {result.files['before']}" in text
-    assert f"next    unchoke tile {result.workspace.parent / 'scenes'} " in text
+    assert f"unchoke tile {result.workspace.parent / 'scenes'} " in text
     assert f"--mask '{WATER}'" in text
     assert text.endswith(f" --out {result.workspace}")
 
 
-def test_resampled_bands_padded_edges_and_nodata_are_equal_too(tmp_path: Path) -> None:
+def test_resampled_padded_and_nodata_are_equal_too(tmp_path: Path) -> None:
     scene = write_scene(tmp_path / "scenes", height=100, width=100, nodata=2003)
     coarse = {"crs": PLACE["crs"], "transform": from_origin(600_000, 4_200_000, 60, 60)}
     write_band(scene / "lake_B4.tif", smooth(50, 50, turn=2), **coarse)
@@ -113,20 +112,19 @@ def test_resampled_bands_padded_edges_and_nodata_are_equal_too(tmp_path: Path) -
     assert result.windows == 4
 
 
-def test_tiles_with_the_files_own_numbers_are_not_compared(tmp_path: Path) -> None:
+def test_raw_tiles_are_not_compared(tmp_path: Path) -> None:
     result = profiled(write_scene(tmp_path / "scenes", height=64, width=128), tmp_path, store="raw", windows=2)
     assert result.equal is None
-    assert "so there is nothing to compare" in " ".join(result.to_text().split())
 
 
-def test_a_scene_without_a_mask_spends_next_to_nothing_on_it(tmp_path: Path) -> None:
+def test_no_mask_takes_next_to_no_time(tmp_path: Path) -> None:
     result = profiled(write_scene(tmp_path / "scenes", height=64, width=128), tmp_path, mask=None, windows=2)
     masks = [row for rows in (result.before, result.after) for row in rows if row.stage == "mask"]
     assert [row.calls for row in masks] == [0, 0]
     assert all(row.share < 0.01 for row in masks)
 
 
-def test_windows_come_from_several_scenes_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+def test_several_scenes_and_a_damaged_one(tmp_path: Path) -> None:
     scenes = tmp_path / "scenes"
     for name in ("a", "b", "c"):
         write_scene(scenes, name, height=128, width=128)
@@ -137,11 +135,11 @@ def test_windows_come_from_several_scenes_and_a_damaged_one_is_named(tmp_path: P
     assert "b_B3.tif" in str(result.findings[0].path)
 
 
-def test_more_windows_than_there_are_means_all_of_them(tmp_path: Path) -> None:
+def test_more_windows_than_there_are(tmp_path: Path) -> None:
     assert profiled(write_scene(tmp_path / "scenes", height=64, width=100), tmp_path, windows=50).windows == 2
 
 
 def test_no_scene_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "scenes").mkdir()
-    with pytest.raises(DataError):
+    with refused("no-scenes"):
         profiled(tmp_path / "scenes", tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 import traces
 import unchoke
-from unchoke.core.errors import UsageError
+from errors import refused
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def trace(tmp_path: Path) -> Path:
     return traces.training_on_a_processor().save(tmp_path / "run_1.pt.trace.json")
 
 
-def test_the_page_lies_beside_the_trace_in_a_folder_or_where_it_was_asked_for(trace: Path, tmp_path: Path) -> None:
+def test_page_lies_beside_the_trace_or_where_asked(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     asked = [(None, "run_1.html"), (tmp_path / "pages", "pages/run_1.html"), (tmp_path / "new" / "p.html", "new/p.html")]
     for to, expected in asked:
@@ -28,6 +28,6 @@ def test_the_page_lies_beside_the_trace_in_a_folder_or_where_it_was_asked_for(tr
 
 def test_a_trace_is_never_replaced_by_its_page(trace: Path) -> None:
     content = trace.read_bytes()
-    with pytest.raises(UsageError, match="is the trace itself"):
+    with refused("output-is-input", str(trace)):
         unchoke.profile_view(trace, to=trace)
     assert trace.read_bytes() == content

@@ -7,24 +7,28 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import rasterio
 
+from errors import refused
 from unchoke.commands.curate import curate
 from unchoke.commands.evaluate import evaluate
 from unchoke.commands.export import export_run
 from unchoke.commands.export_model import export_model
 from unchoke.commands.segment_predict import segment_predict
 from unchoke.commands.segment_train import SegmentResult, segment_train
-from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note, Progress, ignore
 from unchoke.masks.grow_trees import GrownTrees
 from unchoke.masks.trained_segmenter import load_segmenter
 from unchoke.runs.lookup import best_run, list_runs, show_run
 from unchoke.training.checkpoints import load_checkpoint
+
+if TYPE_CHECKING:
+    from tests.conftest import Once
+    from tests.unit.commands.conftest import Kept
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -57,9 +61,9 @@ def make_scenes(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(once: Once) -> Path:
     """Shared: to be read only."""
-    return make_scenes(tmp_path_factory.mktemp("masks"))
+    return once("commands-mask-scenes", make_scenes)
 
 
 def run(data: Path, out: Path, weights: Path, *, heard: list[Event] | None = None, **options: Any) -> SegmentResult:
@@ -84,15 +88,19 @@ def run(data: Path, out: Path, weights: Path, *, heard: list[Event] | None = Non
     return result
 
 
-@pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory, tiny_weights: Path) -> tuple[SegmentResult, list[Event]]:
-    """An undisturbed run with a baseline. Shared: to be read only."""
-    heard: list[Event] = []
-    out = tmp_path_factory.mktemp("trained") / "out"
-    return run(data, out, tiny_weights, heard=heard, baseline="b1 > 1800"), heard
-
-
 Trained = tuple[SegmentResult, list[Event]]
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tiny_weights: Path, kept: Kept) -> Trained:
+    """An undisturbed run with a baseline. Shared: to be read only."""
+
+    def build(folder: Path) -> Trained:
+        heard: list[Event] = []
+        return run(data, folder / "out", tiny_weights, heard=heard, baseline="b1 > 1800"), heard
+
+    found: Trained = kept("mask-run", build)
+    return found
 
 
 def test_it_learns_and_is_judged_on_scenes_it_did_not_see(trained: Trained) -> None:
@@ -110,24 +118,22 @@ def test_a_threshold_is_judged_on_the_same_pixels(trained: Trained) -> None:
     baseline = trained[0].record["baseline"]
     assert (baseline["name"], baseline["test"]["class"]) == ("b1 > 1800", "disc")
     assert baseline["test"]["iou"] == pytest.approx(1)
-    assert "b1 > 1800 reaches an IoU of 100.0 % for disc" in trained[0].to_text()
+    assert all(part in trained[0].to_text() for part in ("b1 > 1800", "100.0 %"))
 
 
-def test_what_single_pixels_tell_is_judged_on_the_same_pixels(trained: Trained) -> None:
+def test_single_pixel_baselines_use_the_same_pixels(trained: Trained) -> None:
     result, heard = trained
     trees, index = result.record["pixel_baselines"]
     assert trees["name"].startswith("gradient-boosted trees") and "b1" in index["name"]
     assert trees["test"]["iou"] > 0.9 and index["test"]["iou"] > 0.9
     assert sum(map(sum, trees["test"]["confusion"])) == sum(map(sum, result.record["confusion"]["test"]))
-    assert "Pixel by pixel, on the same test patches" in result.to_text()
+    assert trees["name"].split()[0] in result.to_text()
     assert result.to_dict()["pixel_baselines"][0]["name"] == trees["name"]
     told = {event.choice.name: event.choice.value for event in heard if isinstance(event, Chosen)}
     assert told["decoder_sees"] == "maps, bands, trees"
 
 
-def test_scores_of_patches_that_train_come_from_trees_that_did_not_see_their_scene(
-    data: Path, tmp_path: Path, tiny_weights: Path
-) -> None:
+def test_train_patches_are_scored_by_out_of_fold_trees(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
     """Labels are noisy, so that other trees say other things."""
     noisy = Path(shutil.copytree(data, tmp_path / "noisy"))
     for number, file in enumerate(sorted((noisy / "labels").iterdir())):
@@ -145,7 +151,7 @@ def test_scores_of_patches_that_train_come_from_trees_that_did_not_see_their_sce
     assert load_segmenter(result.folder).scorer is not None
 
 
-def test_without_scikit_learn_it_trains_all_the_same_and_says_so(
+def test_without_scikit_learn_it_trains_all_the_same(
     data: Path, tmp_path: Path, tiny_weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
@@ -156,15 +162,14 @@ def test_without_scikit_learn_it_trains_all_the_same_and_says_so(
     assert load_segmenter(result.folder).scorer is None
 
 
-def test_the_report_shows_at_least_twenty_stitched_pieces(trained: Trained) -> None:
+def test_report_shows_twenty_stitched_pieces(trained: Trained) -> None:
     result = trained[0]
     assert len(result.record["gallery"]) >= 20
     page = result.report.read_text(encoding="utf-8")
     assert page.count("data:image/") >= 100
-    assert "mean IoU" in page
 
 
-def test_every_choice_is_told_and_progress_counts_patches(trained: Trained) -> None:
+def test_choices_are_told_and_progress_counts_patches(trained: Trained) -> None:
     heard = trained[1]
     chosen = {event.choice.name for event in heard if isinstance(event, Chosen)}
     assert {"decoder", "dice", "class_weights", "selection_metric", "splits", "feature_cache"} <= chosen
@@ -226,36 +231,33 @@ def test_an_exported_run_draws_the_same_mask_elsewhere(data: Path, tmp_path: Pat
 
 
 def test_commands_for_classes_and_values_refuse_it(trained: Trained) -> None:
-    with pytest.raises(UsageError, match="draws masks"):
+    with refused("run-draws-masks", "exp_1"):
         evaluate("exp_1", out=trained[0].workspace)
 
 
 def test_a_cut_in_between_is_refused(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
-    with pytest.raises(UsageError, match="--cut -2 is not for masks"):
+    with refused("option-not-for-masks", "--cut -2"):
         run(data, tmp_path / "out", tiny_weights, cut="-2")
 
 
 @pytest.mark.parametrize("unused", [{"mixup": 0.2}, {"grad_ckpt": True}, {"folds": 3}])
-def test_an_option_that_masks_have_no_use_for_is_refused(
-    data: Path, tmp_path: Path, tiny_weights: Path, unused: dict[str, Any]
-) -> None:
-    with pytest.raises(UsageError, match="cannot be used for masks"):
+def test_option_without_use_for_masks_is_refused(data: Path, tmp_path: Path, tiny_weights: Path, unused: dict[str, Any]) -> None:
+    with refused("option-not-for-masks", next(iter(unused)).replace("_", "-")):
         run(data, tmp_path / "out", tiny_weights, **unused)
 
 
-def test_no_labels_at_all_is_said_before_anything_is_trained(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
-    with pytest.raises((UsageError, DataError)) as caught:
+def test_no_labels_at_all_is_refused(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    with refused("no-masks", "--label"):
         run(data, tmp_path / "out", tiny_weights, label=None)
-    assert "--label" in caught.value.try_
 
 
-def test_the_result_for_scripts_has_what_other_runs_have(trained: Trained) -> None:
+def test_plain_result_has_what_other_runs_have(trained: Trained) -> None:
     plain = json.loads(json.dumps(trained[0].to_dict()))
     assert {"run", "workspace", "report", "metrics", "timings", "images_per_s", "memory", "baseline", "patches"} <= set(plain)
     assert plain["metrics"]["test"]["mean_iou"] == trained[0].record["metrics"]["test"]["mean_iou"]["value"]
 
 
-def test_curate_names_the_scene_whose_mask_was_turned_round(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+def test_curate_names_the_scene_with_a_wrong_mask(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
     moved = Path(shutil.copytree(data, tmp_path / "moved"))
     with rasterio.open(moved / "labels" / "s3.tif", "r+") as raster:
         raster.write(1 - raster.read())
@@ -268,10 +270,8 @@ def test_curate_names_the_scene_whose_mask_was_turned_round(data: Path, tmp_path
     assert "8 scenes looked at" in found.to_text()
 
 
-@pytest.mark.parametrize("format_", ["onnx", "openvino"])
-def test_the_model_leaves_as_one_file_and_draws_the_same_masks_without_torch(
-    format_: str, trained: Trained, data: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("format_", ["openvino", pytest.param("onnx", marks=pytest.mark.campaign)])
+def test_exported_model_draws_the_same_masks_without_torch(format_: str, trained: Trained, data: Path, tmp_path: Path) -> None:
     out, scene = trained[0].workspace, data / "scenes" / "s3.tif"
     made = export_model("exp_1", to=tmp_path / "model", format=format_, out=out, on_event=ignore)
     assert made.agreement.photos.difference <= 1e-3 and made.agreement.other_sizes.difference <= 1e-3

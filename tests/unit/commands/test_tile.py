@@ -13,8 +13,8 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.transform import from_origin
 
+from errors import refused
 from unchoke.commands.tile import tile
-from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Event, Note, Progress, ignore
 from unchoke.scenes.tiling import strip_work
 from unchoke.scenes.tiling.tile_result import TileResult
@@ -98,7 +98,7 @@ def test_tiles_hold_bands_mask_and_place(scenes: Path, tmp_path: Path) -> None:
         assert row["crs"] == "EPSG:32633"
 
 
-def test_every_tile_has_a_side_and_the_account_adds_up(scenes: Path, tmp_path: Path) -> None:
+def test_every_tile_has_a_split_and_times_add_up(scenes: Path, tmp_path: Path) -> None:
     result = cut(scenes, tmp_path / "out")
     assert {row["split"] for row in rows(result)} == {"train", "val", "test"}
     assert sum(result.splits.values()) == result.tiles
@@ -126,11 +126,10 @@ def test_a_second_run_is_done_and_writes_nothing(scenes: Path, tmp_path: Path) -
     assert (second.already_done, second.num_run, second.tiles) == (True, 0, first.tiles)
     assert written_at(tmp_path / "out") == before
     assert second.stages == first.stages, "where the time went is remembered"
-    assert "done already" in second.to_text()
 
 
 @pytest.mark.parametrize("harm", ["gone", "shorter"])
-def test_a_tile_that_is_not_as_it_was_written_is_made_again(scenes: Path, tmp_path: Path, harm: str) -> None:
+def test_damaged_tile_is_made_again(scenes: Path, tmp_path: Path, harm: str) -> None:
     result = cut(scenes, tmp_path / "out")
     before = tile_files(tmp_path / "out")
     victim = result.manifest.parent / rows(result)[4]["path"]
@@ -142,7 +141,7 @@ def test_a_tile_that_is_not_as_it_was_written_is_made_again(scenes: Path, tmp_pa
     assert any(isinstance(event, Note) and victim.name in event.text for event in told)
 
 
-def test_other_settings_never_touch_the_tiles_that_are_there(scenes: Path, tmp_path: Path) -> None:
+def test_other_settings_touch_no_earlier_tiles(scenes: Path, tmp_path: Path) -> None:
     first = cut(scenes, tmp_path / "out")
     before = written_at(tmp_path / "out")
     told: list[Event] = []
@@ -150,12 +149,12 @@ def test_other_settings_never_touch_the_tiles_that_are_there(scenes: Path, tmp_p
     kept = {file: when for file, when in written_at(tmp_path / "out").items() if file.endswith(".npz") and file in before}
     assert kept == {file: when for file, when in before.items() if file.endswith(".npz")}
     assert {row["path"] for row in rows(other)}.isdisjoint(kept)
-    assert any(isinstance(event, Note) and "other settings" in event.text for event in told)
+    assert any(isinstance(event, Note) for event in told)
     back = cut(scenes, tmp_path / "out")
     assert (back.num_run, back.tiles) == (0, first.tiles)
 
 
-def test_tiles_that_are_no_longer_used_may_be_deleted_without_a_word(scenes: Path, tmp_path: Path) -> None:
+def test_unused_tiles_may_be_deleted(scenes: Path, tmp_path: Path) -> None:
     first = cut(scenes, tmp_path / "out")
     cut(scenes, tmp_path / "out", mask="B3 > 2000")
     for scene in first.scenes:
@@ -166,7 +165,7 @@ def test_tiles_that_are_no_longer_used_may_be_deleted_without_a_word(scenes: Pat
     assert not [event for event in told if isinstance(event, Note)]
 
 
-def test_a_scene_that_changed_is_done_again_and_only_that(scenes: Path, tmp_path: Path) -> None:
+def test_only_a_changed_scene_is_done_again(scenes: Path, tmp_path: Path) -> None:
     first = cut(scenes, tmp_path / "out")
     make_scene(scenes, "beta", height=70, width=200, seed=9, left=600_000.0)
     again = cut(scenes, tmp_path / "out")
@@ -193,9 +192,7 @@ def test_threads_and_processes_write_the_same_bytes(scenes: Path, tmp_path: Path
     assert tile_files(tmp_path / "one") == tile_files(tmp_path / "threads") == tile_files(tmp_path / "processes")
 
 
-def test_where_it_pays_the_first_strips_tell_threads_from_processes(
-    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_strips_tell_threads_from_processes(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_scene(scenes, "gamma", height=1200, width=16, seed=3, left=700_000.0)
     monkeypatch.setattr(strip_work, "_TRIAL_PAYS_S", 0.0)
     monkeypatch.setattr(strip_work, "_TRIAL_STRIPS", 1)
@@ -209,7 +206,7 @@ def test_where_it_pays_the_first_strips_tell_threads_from_processes(
     assert tile_files(tmp_path / "tried") == tile_files(tmp_path / "plain")
 
 
-def test_a_truncated_band_is_named_and_the_other_scenes_are_tiled(scenes: Path, tmp_path: Path) -> None:
+def test_truncated_band_is_named_and_others_tiled(scenes: Path, tmp_path: Path) -> None:
     victim = scenes / "alpha_B5.TIF"
     victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
     result = cut(scenes, tmp_path / "out", max_failures=0.9)
@@ -221,7 +218,7 @@ def test_a_truncated_band_is_named_and_the_other_scenes_are_tiled(scenes: Path, 
     assert "alpha" in (tmp_path / "out" / "tiles" / "quarantine.csv").read_text()
 
 
-def test_a_missing_band_is_named_and_the_other_scenes_are_tiled(scenes: Path, tmp_path: Path) -> None:
+def test_missing_band_is_named_and_others_tiled(scenes: Path, tmp_path: Path) -> None:
     (scenes / "beta_B5.TIF").unlink()
     result = cut(scenes, tmp_path / "out", bands=BANDS)
     assert not result.ok
@@ -229,7 +226,7 @@ def test_a_missing_band_is_named_and_the_other_scenes_are_tiled(scenes: Path, tm
     assert [(entry.sample_id, "B5" in entry.reason) for entry in result.set_aside] == [("beta", True)]
 
 
-def test_labels_come_from_a_raster_and_classes_have_names(scenes: Path, tmp_path: Path) -> None:
+def test_labels_from_a_raster_with_class_names(scenes: Path, tmp_path: Path) -> None:
     (tmp_path / "labels").mkdir()
     for name in ("alpha", "beta"):
         with rasterio.open(scenes / f"{name}_B3.TIF") as source:
@@ -255,7 +252,6 @@ def test_a_large_photo_is_a_scene_too(tmp_path: Path) -> None:
     with np.load(result.manifest.parent / rows(result)[0]["path"]) as arrays:
         np.testing.assert_array_equal(arrays["bands"], pixels[:64, :64].transpose(2, 0, 1).astype(np.float32) / np.float32(255))
         assert "mask" not in arrays
-    assert "masks     none" in result.to_text()
 
 
 def test_a_scene_that_was_mended_joins_the_others(scenes: Path, tmp_path: Path) -> None:
@@ -269,12 +265,11 @@ def test_a_scene_that_was_mended_joins_the_others(scenes: Path, tmp_path: Path) 
     assert not (tmp_path / "out" / "tiles" / "quarantine.csv").exists()
 
 
-def test_without_a_single_sound_scene_it_stops_and_says_why(scenes: Path, tmp_path: Path) -> None:
+def test_no_sound_scene_is_refused(scenes: Path, tmp_path: Path) -> None:
     for file in scenes.glob("*_B5.TIF"):
         file.write_bytes(b"not a picture")
-    with pytest.raises(DataError, match="no scene") as caught:
+    with refused("no-usable-scene", "alpha_B5.TIF"):
         cut(scenes, tmp_path / "out")
-    assert "alpha_B5.TIF" in caught.value.why
 
 
 def test_tiles_that_are_mostly_nodata_can_be_skipped(scenes: Path, tmp_path: Path) -> None:
@@ -307,8 +302,8 @@ def test_a_rehearsal_counts_and_writes_nothing(scenes: Path, tmp_path: Path) -> 
     planned = cut(scenes, tmp_path / "out", dry_run=True)
     assert not (tmp_path / "out" / "tiles").exists()
     assert not (tmp_path / "out" / "unchoke.toml").exists()
-    assert "would write 17 tiles of 2 scenes" in planned.to_text()
-    assert planned.tiles == cut(scenes, tmp_path / "out").tiles
+    assert "17 tiles of 2 scenes" in planned.to_text()
+    assert planned.tiles == cut(scenes, tmp_path / "out").tiles == 17
 
 
 def test_how_files_are_written_is_measured_once(scenes: Path, tmp_path: Path) -> None:
@@ -333,11 +328,11 @@ def test_the_size_of_tiles_can_be_measured(tmp_path: Path) -> None:
 
 
 def test_an_overlap_as_large_as_the_tile_is_refused(scenes: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot share 64 px"):
+    with refused("bad-overlap", "64 px"):
         cut(scenes, tmp_path / "out", overlap=64)
 
 
-def test_more_failures_than_allowed_are_said_and_stop_nothing(scenes: Path, tmp_path: Path) -> None:
+def test_too_many_failures_are_said_and_stop_nothing(scenes: Path, tmp_path: Path) -> None:
     (scenes / "alpha_B5.TIF").write_bytes(b"not a picture")
     told: list[Event] = []
     result = cut(scenes, tmp_path / "out", on_event=told.append)
@@ -345,16 +340,16 @@ def test_more_failures_than_allowed_are_said_and_stop_nothing(scenes: Path, tmp_
     assert any(isinstance(event, Note) and "--max-failures" in event.text for event in told)
 
 
-def test_a_rehearsal_of_a_size_still_to_be_measured_says_what_it_counts_for(tmp_path: Path) -> None:
+def test_dry_run_of_a_size_not_yet_measured(tmp_path: Path) -> None:
     make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
     planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", dry_run=True)
     chosen = next(choice for choice in planned.choices if choice.name == "tile_size" and choice.evidence)
     assert chosen.evidence["tiles"] == {"256": 9, "512": 4}
-    assert "counted for 512 px" in chosen.reason and "counted for 512 px" in planned.to_text()
+    assert "512 px" in chosen.reason and chosen.reason in " ".join(planned.to_text().split())
     assert planned.tiles == 4
 
 
-def test_a_rehearsal_counts_for_the_size_that_was_measured_before(tmp_path: Path) -> None:
+def test_dry_run_of_a_size_measured_before(tmp_path: Path) -> None:
     make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
     made = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto")
     planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", dry_run=True)

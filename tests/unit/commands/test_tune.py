@@ -6,15 +6,15 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from tests.conftest import TINY
 
 import unchoke
+from errors import refused
 from unchoke.commands.fit import extract
-from unchoke.core.errors import UsageError
 from unchoke.core.events import Event, Note, StageStarted, ignore
 from unchoke.core.settings import Settings
 from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_name, save_verdicts
@@ -27,21 +27,28 @@ from unchoke.training.network.loop_choices import TrainedPart, choose_feeding, c
 from unchoke.training.network.prepare_pixels import prepare_pixels
 from unchoke.tuning.tune_result import LoadingCost, TuneResult
 
+if TYPE_CHECKING:
+    from tests.unit.commands.conftest import Kept
+
 SMALL = {"encoder": TINY, "cut": "-1", "device": "cpu", "input_px": 64, "engine": "torch", "compile": False}
 
 
+Tuned = tuple[TuneResult, list[Event], Path]
+
+
 @pytest.fixture(scope="module")
-def tuned(
-    photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory, one_torch_thread: None
-) -> tuple[TuneResult, list[Event], Path]:
-    """A frozen part and a part that trains, tuned for a few seconds."""
-    out, heard = tmp_path_factory.mktemp("tuned") / "out", list[Event]()
-    found = unchoke.tune(photos, minutes=0.05, out=out, on_event=heard.append, weights=str(tiny_weights), **SMALL)
-    assert isinstance(found, TuneResult)
-    return found, heard, out
+def tuned(photos: Path, tiny_weights: Path, kept: Kept, one_torch_thread: None) -> Tuned:
+    """A frozen part and a part that trains, tuned for a few seconds. Shared: to be read only."""
+
+    def build(folder: Path) -> Tuned:
+        out, heard = folder / "out", list[Event]()
+        return unchoke.tune(photos, minutes=0.05, out=out, on_event=heard.append, weights=str(tiny_weights), **SMALL), heard, out
+
+    found: Tuned = kept("tuned", build)
+    return found
 
 
-def test_every_switch_has_a_verdict_with_its_reason(tuned: tuple[TuneResult, list[Event], Path]) -> None:
+def test_every_switch_has_a_verdict_with_its_reason(tuned: Tuned) -> None:
     result, heard, out = tuned
     frozen, trained = result.parts
     assert {one.switch for one in frozen.trials} == {
@@ -56,42 +63,38 @@ def test_every_switch_has_a_verdict_with_its_reason(tuned: tuple[TuneResult, lis
     assert written.found_on.keys() == {"device", "driver", "torch", "openvino", "unchoke"}
 
 
-def test_the_answer_reads_well_and_is_plain_values(tuned: tuple[TuneResult, list[Event], Path]) -> None:
+def test_answer_is_text_and_plain_values(tuned: Tuned) -> None:
     result, _, out = tuned
     text = result.to_text()
-    assert all(word in text for word in ("The frozen part:", "Training:", "switch", "verdict"))
-    assert f"next      unchoke train {result.tuned.data}" in text
+    assert all(one.switch in text for part in result.parts for one in part.trials)
+    assert f"unchoke train {result.tuned.data}" in text
     plain = json.loads(json.dumps(result.to_dict()))
     assert [part["name"] for part in plain["parts"]] == ["the frozen part", "training"]
     assert plain["tuned"]["switches"].keys() == result.tuned.verdicts.keys()
     assert not list(out.glob(".unchoke-*"))
 
 
-def test_what_there_was_no_time_for_is_tried_next_time_and_then_it_is_done(
-    tuned: tuple[TuneResult, list[Event], Path], tiny_weights: Path, tmp_path: Path
-) -> None:
+def test_once_all_is_tried_it_is_done(tuned: Tuned, tiny_weights: Path, tmp_path: Path) -> None:
     result, _, out = tuned
     workspace = Workspace(Path(shutil.copytree(out, tmp_path / "out")))
-    refused = {name: Verdict(name, "refused", "not faster", 1, 2, 0.9, (0.8, 1.0)) for name in result.tuned.verdicts}
-    save_verdicts(workspace, TuningVerdicts(result.tuned.model, result.tuned.data, "2026-01-01", result.tuned.found_on, refused))
+    slower = {name: Verdict(name, "refused", "not faster", 1, 2, 0.9, (0.8, 1.0)) for name in result.tuned.verdicts}
+    save_verdicts(workspace, TuningVerdicts(result.tuned.model, result.tuned.data, "2026-01-01", result.tuned.found_on, slower))
     again = unchoke.tune(out=workspace.root, on_event=ignore, weights=str(tiny_weights), **SMALL)
     assert again.already_done
-    assert "tuned already, on 2026-01-01; --again" in again.to_text()
+    assert all(part in again.to_text() for part in ("2026-01-01", "--again"))
 
 
-def test_a_rehearsal_says_what_would_be_tried_and_keeps_nothing(photos: Path, tmp_path: Path) -> None:
+def test_dry_run_keeps_nothing(photos: Path, tmp_path: Path) -> None:
     found = unchoke.tune(photos, out=tmp_path / "out", on_event=ignore, dry_run=True, cut="none")
     (part,) = found.parts
     assert {one.verdict for one in part.trials} == {"not tried"}
-    assert "would be tried" in {one.reason for one in part.trials}
-    assert "nothing was run" in found.to_text()
     assert not (tmp_path / "out" / "unchoke.toml").exists()
 
 
 def test_no_time_and_masks_are_refused(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--minutes 0"):
+    with refused("out-of-range", "--minutes 0"):
         unchoke.tune(photos, minutes=0, out=tmp_path, on_event=ignore)
-    with pytest.raises(UsageError, match="pyramid"):
+    with refused("option-needs-masks", "pyramid"):
         unchoke.tune(photos, out=tmp_path, on_event=ignore, cut="pyramid")
 
 
@@ -140,23 +143,22 @@ def test_training_uses_what_was_kept_and_says_so(tmp_path: Path) -> None:
     assert choose_feeding(session)[0] == 5
     reasons = {choice.name: choice.reason for choice in session.choices if choice.name in KEPT}
     assert reasons.keys() == KEPT.keys()
-    assert set(reasons.values()) == {"tuned on 2026-11-15: 1.3× as fast"}
+    assert all("2026-11-15" in reason and "1.3×" in reason for reason in reasons.values())
 
 
-def test_what_was_typed_wins_and_compiling_must_repay_itself(tmp_path: Path) -> None:
+def test_typed_settings_win_and_compiling_must_repay(tmp_path: Path) -> None:
     session = session_with(KEPT, tmp_path, [], epochs=2, train_precision="f32", channels_last=True, sub_batch=16, workers=3)
     loop = choose_loop(session, PROBLEM, TrainedPart(True, True, True))
     assert (loop.dtype, loop.memory_format, loop.sub_batch, loop.compile) == ("float32", "channels_last", 16, False)
     assert choose_feeding(session)[0] == 3
 
 
-def test_verdicts_of_another_torch_are_ignored_with_a_word(tmp_path: Path) -> None:
+def test_verdicts_of_another_torch_are_ignored(tmp_path: Path) -> None:
     heard: list[Event] = []
     session = session_with(KEPT, tmp_path, heard, found_with="1.0")
     assert choose_loop(session, PROBLEM, TrainedPart(True, True, True)).dtype == "float32"
     (note,) = [event for event in heard if isinstance(event, Note)]
-    assert "torch was 1.0" in note.text
-    assert "unchoke tune" in note.text
+    assert all(part in note.text for part in ("torch", "1.0", "unchoke tune"))
 
 
 def test_extraction_uses_what_was_kept_and_keeps_to_it(photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_extraction_uses_what_was_kept_and_keeps_to_it(photos: Path, tiny_weight
     assert (again.num_jobs, again.fingerprint) == (0, first.fingerprint)
 
 
-def test_training_on_pixels_keeps_pictures_where_that_was_faster(photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+def test_pixels_are_kept_where_that_was_faster(photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
     usual = {"encoder": TINY, "weights": str(tiny_weights), "device": "cpu", "input_px": 32, "cut": "none"}
     settings = Settings(data=str(photos), **usual)
     session = Session(Workspace(tmp_path / "out"), settings, ignore, MemoryWatch())
@@ -186,4 +188,4 @@ def test_training_on_pixels_keeps_pictures_where_that_was_faster(photos: Path, t
     save_verdicts(session.workspace, TuningVerdicts(model_name(settings), str(photos), "2026-11-15", session.found_on, verdicts))
     pictures = [Picture(file.name, str(file), "") for file in sorted(photos.rglob("*.jpg"))[:6]]
     prepared = prepare_pixels(session, pictures)
-    assert (prepared.source.cache.value, prepared.source.cache.reason) == ("ram", "tuned on 2026-11-15: 1.3× as fast")
+    assert prepared.source.cache.value == "ram" and "2026-11-15" in prepared.source.cache.reason

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, StackDataset
 
 import unchoke
+from errors import refused
 from unchoke.core.errors import UsageError
 from unchoke.core.events import ignore
 from unchoke.photos.manifest import load_manifest
@@ -24,9 +25,10 @@ RUN = """
 import runpy
 from unchoke.core.torchvision_ready import prepare_torchvision
 prepare_torchvision()
-runpy.run_path("train.py", run_name="__main__")
+for name in ("before.py", "after.py"):
+    runpy.run_path(name, run_name="__main__")
 """
-"""As Python runs a script, in an environment whose torchvision may have been built for another torch."""
+"""As Python runs scripts, in an environment whose torchvision may have been built for another torch."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "your-own-loop.md"
 
 
@@ -35,9 +37,9 @@ def all_of(dataset: Dataset[Any], **how: Any) -> tuple[torch.Tensor, torch.Tenso
     return torch.cat([inputs for inputs, _ in batches]), torch.cat([targets for _, targets in batches])
 
 
-def test_features_are_those_of_the_run_with_the_labels_of_the_manifest(workspace: Path) -> None:
-    sides = {side: unchoke.FeatureDataset(workspace, split=side) for side in ("train", "val", "test")}
-    manifest = load_manifest(workspace / "manifest.csv")
+def test_features_of_the_run_labels_of_the_manifest(finished: Path) -> None:
+    sides = {side: unchoke.FeatureDataset(finished, split=side) for side in ("train", "val", "test")}
+    manifest = load_manifest(finished / "manifest.csv")
     assert manifest is not None
     for side, dataset in sides.items():
         rows = manifest[manifest["split"] == side]
@@ -46,7 +48,7 @@ def test_features_are_those_of_the_run_with_the_labels_of_the_manifest(workspace
     train = sides["train"]
     features, _ = all_of(train)
     assert features.shape == (len(train), *train.row_shape) and features.dtype == torch.float32
-    model = unchoke.load_model("exp_1", out=workspace)
+    model = unchoke.load_model("exp_1", out=finished)
     frozen = model.network.answers
     pixels = torch.from_numpy(np.array(Image.open(train.paths[0]).convert("RGB")))[None]
     fresh = frozen.frozen(frozen.shown(pixels).permute(0, 2, 3, 1))[0]
@@ -54,17 +56,22 @@ def test_features_are_those_of_the_run_with_the_labels_of_the_manifest(workspace
     assert torch.equal(train[-1][0], features[-1])
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("how", [{"num_workers": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
 def test_workers_forked_or_spawned_read_the_same(how: dict[str, Any], workspace: Path) -> None:
-    for dataset in (unchoke.FeatureDataset(workspace, split="train"), unchoke.PhotoDataset(workspace, split="train", size_px=32)):
-        here, there = all_of(dataset), all_of(dataset, **how)
+    features, pixels = (
+        unchoke.FeatureDataset(workspace, split="train"),
+        unchoke.PhotoDataset(workspace, split="train", size_px=32),
+    )
+    batches = list(DataLoader(StackDataset(features, pixels), batch_size=8, **how))
+    for place, dataset in enumerate((features, pixels)):
+        here, there = all_of(dataset), [torch.cat([batch[place][part] for batch in batches]) for part in (0, 1)]
         assert torch.equal(here[0], there[0]) and torch.equal(here[1], there[1])
 
 
-def test_pixels_are_decoded_once_and_again_where_a_file_changed(own_photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+def test_pixels_are_decoded_again_where_a_file_changed(own_photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
-    unchoke.extract(own_photos, out=root, encoder="test_resnet", weights=tiny_weights, workers=1, on_event=ignore)
+    how = {"encoder": "test_resnet", "weights": tiny_weights, "engine": "torch", "precision": "f32", "workers": 1}
+    unchoke.extract(own_photos, out=root, on_event=ignore, **how)
     (own_photos / "apple" / "apple 00.jpg").write_bytes(b"no picture any more")
     cached = unchoke.PhotoDataset(root, size_px=40)
     assert list(cached.failed) == ["apple/apple 00.jpg"] and len(cached) == 41
@@ -97,35 +104,40 @@ def test_tiles_come_with_their_masks(tmp_path: Path) -> None:
     assert shown.shape == (16, 2, 32, 32) and torch.equal(masks, (shown[:, 0] > 400).long())
 
 
-@pytest.mark.parametrize("how", [{"split": "validation"}, {"split": ""}, {"cache": "ram"}, {"size_px": 0}])
-def test_a_choice_that_does_not_exist_is_refused(how: dict[str, Any], workspace: Path) -> None:
-    with pytest.raises(UsageError):
-        unchoke.PhotoDataset(workspace, **how)
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ({"split": "validation"}, "unknown-choice"),
+        ({"split": ""}, "unknown-choice"),
+        ({"cache": "ram"}, "unknown-choice"),
+        ({"size_px": 0}, "out-of-range"),
+    ],
+)
+def test_choice_that_does_not_exist_is_refused(how: dict[str, Any], code: str, finished: Path) -> None:
+    with refused(code):
+        unchoke.PhotoDataset(finished, **how)
     if "split" in how:
-        with pytest.raises(UsageError, match="'train', 'val', 'test'"):
-            unchoke.FeatureDataset(workspace, **how)
+        with refused(code, "'train', 'val', 'test'"):
+            unchoke.FeatureDataset(finished, **how)
 
 
-def test_a_workspace_without_them_says_what_to_type(tmp_path: Path, workspace: Path) -> None:
+def test_workspace_without_them_says_what_to_type(tmp_path: Path, finished: Path) -> None:
     for kind in (unchoke.FeatureDataset, unchoke.PhotoDataset, unchoke.TileDataset):
         with pytest.raises(UsageError) as caught:
             kind(tmp_path / "nothing")
         assert caught.value.try_.startswith("unchoke ")
-    with pytest.raises(UsageError, match="no tiles"):
-        unchoke.TileDataset(workspace)
+    with refused("no-tiles", str(finished)):
+        unchoke.TileDataset(finished)
 
 
-@pytest.mark.system
-def test_the_script_of_the_manual_runs_as_it_was_and_with_its_changed_lines(
-    workspace: Path, photos: Path, tmp_path: Path
-) -> None:
+def test_script_of_the_manual_runs_before_and_after(finished: Path, photos: Path, tmp_path: Path) -> None:
     before, after = re.findall(r"^```python\n(# train\.py.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     old, new = before.splitlines(), after.splitlines()
     assert len([line for line in new if line not in old]) == 3
     (tmp_path / "photos").symlink_to(photos)
-    shutil.copytree(workspace, tmp_path / "unchoke-out")
-    for text in (before, after):
-        (tmp_path / "train.py").write_text(text, encoding="utf-8")
-        done = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "right" in done.stdout
+    shutil.copytree(finished, tmp_path / "unchoke-out")
+    for name, text in (("before.py", before), ("after.py", after)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("right") == 6, "three epochs each"

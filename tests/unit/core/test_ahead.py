@@ -39,14 +39,14 @@ def broken() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_a_failing_source_is_heard_of_after_the_results_before_it(threads: int) -> None:
+def test_failing_source_is_heard_after_earlier_results(threads: int) -> None:
     results = map_ahead(str, broken(), threads=threads, ahead=5)
     assert [next(results), next(results)] == ["1", "2"]
     with pytest.raises(OSError, match="broke off"):
         next(results)
 
 
-def test_stopping_early_cancels_what_has_not_begun_and_leaves_no_thread() -> None:
+def test_stopping_early_cancels_and_leaves_no_thread() -> None:
     before, begun = threading.active_count(), []
     results = map_ahead(lambda number: (begun.append(number), time.sleep(0.01)), range(1000), threads=2, ahead=50)
     next(results)
@@ -65,7 +65,7 @@ def test_an_exception_in_the_consumer_leaves_no_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_nothing_is_taken_before_the_first_result_is_asked_for() -> None:
+def test_nothing_is_taken_before_the_first_result() -> None:
     taken = iter(range(3))
     map_ahead(slow_first, taken, threads=2, ahead=2)
     assert next(taken) == 0

@@ -22,9 +22,7 @@ TELL = "import os; from unchoke.core.brief_waits import wait_briefly; wait_brief
         ({}, "import sys; sys.modules['torch'] = sys; ", "None"),
     ],
 )
-def test_it_is_set_only_where_nobody_else_did_and_torch_is_still_to_come(
-    given: dict[str, str], before: str, expected: str
-) -> None:
+def test_set_only_if_unset_and_before_torch(given: dict[str, str], before: str, expected: str) -> None:
     clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     told = subprocess.run(
         [sys.executable, "-c", before + TELL], env={**clean, **given}, capture_output=True, text=True, check=True

@@ -13,7 +13,7 @@ from unchoke.reports.json import to_jsonable
 PARTS = [PartRate("engine", 13_600.0, place=DEVICE), PartRate("reading", 467.0, lanes=15)]
 
 
-def test_parts_that_run_side_by_side_are_as_fast_as_the_slowest() -> None:
+def test_parallel_parts_are_as_fast_as_the_slowest() -> None:
     found = Ceiling.of(10_000, 14.2, PARTS)
     assert found is not None
     assert (found.slowest, found.possible_per_s) == ("reading", pytest.approx(7_005))
@@ -30,14 +30,14 @@ def test_parts_that_share_their_cores_take_turns() -> None:
     assert found.lost_s == 0.0, "more than the parts can do is no loss"
 
 
-def test_a_tenth_above_what_is_possible_is_noise_and_more_is_another_measurement() -> None:
+def test_tenth_above_the_ceiling_is_noise() -> None:
     slightly, much = (Ceiling.of(num, 10.0, [PartRate("reading", 100.0)]) for num in (1_090, 1_650))
     assert slightly is not None
     assert much is not None
     assert (slightly.is_exceeded, much.is_exceeded) == (False, True)
 
 
-def test_places_work_side_by_side_and_parts_of_one_take_turns() -> None:
+def test_places_run_side_by_side_parts_take_turns() -> None:
     parts = [
         PartRate("engine", 13_600.0, place=DEVICE),
         PartRate("decoding", 25_900.0, place=DEVICE),

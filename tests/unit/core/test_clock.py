@@ -24,7 +24,7 @@ class Ticks:
         self.now_s += seconds
 
 
-def test_a_stage_within_another_takes_its_time_from_it_and_all_add_up() -> None:
+def test_nested_stage_takes_its_time_from_the_outer() -> None:
     ticks = Ticks()
     clock = Clock(now=ticks)
     ticks.pass_s(1)
@@ -48,7 +48,7 @@ def test_a_stage_that_fails_is_left_and_counted() -> None:
     assert clock.tally() == {"forward": (0, 1), "copy": (3, 1), "other": (5, 0)}
 
 
-def test_waiting_for_items_is_counted_and_a_generator_that_is_left_early_is_closed() -> None:
+def test_waiting_is_counted_and_generators_are_closed() -> None:
     ticks = Ticks()
     clock, closed = Clock(now=ticks), list[bool]()
 
@@ -94,7 +94,7 @@ def test_a_mark_is_entered_and_left_with_each_stage() -> None:
     assert heard == ["prepare begins", "copy begins", "copy ends", "prepare ends"]
 
 
-def test_readers_in_several_threads_count_for_the_account_they_read_for() -> None:
+def test_reader_threads_count_for_their_account() -> None:
     loading, other = Loading(), Loading()
     together = threading.Barrier(3)
 

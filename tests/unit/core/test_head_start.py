@@ -22,7 +22,7 @@ def test_the_result_is_handed_over_once() -> None:
         assert start.is_over
 
 
-def test_seconds_are_kept_by_step_and_belong_to_no_wall_clock() -> None:
+def test_seconds_by_step_belong_to_no_wall_clock() -> None:
     with HeadStart(steps("one", "two")) as start:
         start.take()
     timeline = start.timeline()
@@ -30,7 +30,7 @@ def test_seconds_are_kept_by_step_and_belong_to_no_wall_clock() -> None:
     assert (timeline.wall_s, timeline.stages) == (0.0, ())
 
 
-def test_what_a_step_raised_is_raised_to_who_takes_the_result() -> None:
+def test_error_of_a_step_reaches_who_takes_the_result() -> None:
     def failing() -> Steps[str]:
         yield "one"
         raise LookupError("no such network")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.input_file import read_plain, refuse_special
 from unchoke.core.presets import load_preset
 from unchoke.photos.samples.table import read_table
@@ -21,13 +21,13 @@ def pipe(tmp_path: Path) -> Path:
 
 def test_pipes_and_devices_are_refused_unread(pipe: Path) -> None:
     for path, what in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
-        with pytest.raises(UsageError, match=f"is {what}, not a file"):
+        with refused("not-a-regular-file", what):
             refuse_special(path)
-    with pytest.raises(UsageError, match="a pipe"):
+    with refused("not-a-regular-file", str(pipe)):
         read_table(pipe)
 
 
-def test_files_folders_and_what_is_not_there_are_for_others_to_judge(tmp_path: Path) -> None:
+def test_files_folders_and_missing_ones_pass(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file", tmp_path / "nowhere", tmp_path / ("x" * 300)):
         refuse_special(path)
@@ -36,7 +36,7 @@ def test_files_folders_and_what_is_not_there_are_for_others_to_judge(tmp_path: P
 @pytest.mark.parametrize("content", ["epochs = " + "9" * 5000, "x = " + "[" * 5000 + "]" * 5000, "no toml"])
 def test_a_preset_that_cannot_be_parsed_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "p.toml").write_text(content)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with refused("unreadable-file", "p.toml"):
         load_preset(str(tmp_path / "p.toml"))
 
 

@@ -41,7 +41,7 @@ def test_links_that_run_in_a_circle_are_entered_once(tmp_path: Path) -> None:
     assert [entry.relative for entry in walk(tmp_path)] == ["a/one", "b/two"]
 
 
-def test_a_link_to_a_file_counts_and_a_dangling_one_does_not(tmp_path: Path) -> None:
+def test_link_to_a_file_counts_a_dangling_one_not(tmp_path: Path) -> None:
     tree(tmp_path / "data", "x")
     (tmp_path / "data" / "link").symlink_to(tmp_path / "data" / "x")
     (tmp_path / "data" / "gone").symlink_to(tmp_path / "nowhere")
@@ -49,7 +49,7 @@ def test_a_link_to_a_file_counts_and_a_dangling_one_does_not(tmp_path: Path) -> 
     assert [entry.relative for entry in walk(tmp_path / "data")] == ["link", "x"]
 
 
-def test_a_file_that_is_neither_file_nor_folder_is_passed_over(tmp_path: Path) -> None:
+def test_neither_file_nor_folder_is_passed_over(tmp_path: Path) -> None:
     tree(tmp_path, "x")
     os.mkfifo(tmp_path / "pipe")
     assert [entry.relative for entry in walk(tmp_path)] == ["x"]

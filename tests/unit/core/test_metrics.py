@@ -11,7 +11,7 @@ def test_every_name_is_there_once_and_what_leads_is_listed() -> None:
     assert {*LEADING, *BEST_BY} <= set(names)
 
 
-def test_errors_are_better_the_lower_and_everything_else_the_higher() -> None:
+def test_errors_are_better_lower_all_else_higher() -> None:
     lower = {metric.name for metric in METRICS if not metric.higher_is_better}
     assert lower == {"log_loss", "ece", "mae", "rmse", "loss"}
 
@@ -23,7 +23,7 @@ def test_a_figure_of_one_target_reads_like_its_metric() -> None:
     assert find_metric("ece").higher_is_better is False
 
 
-def test_a_metric_nobody_listed_is_a_number_after_the_others() -> None:
+def test_unlisted_metric_comes_after_the_others() -> None:
     assert metric_label("made_up") == "made up"
     assert format_metric("made_up", 0.5) == "0.500"
     assert metric_order("made_up") > metric_order("rmse") > metric_order("accuracy")

@@ -16,7 +16,7 @@ def test_a_samples_number_does_not_depend_on_its_neighbours(chosen: list[int], s
     assert np.array_equal(mix_units(hashes[chosen], seed, epoch), mix_units(hashes, seed, epoch)[chosen])
 
 
-def test_another_key_gives_other_numbers_and_the_same_key_the_same() -> None:
+def test_other_key_other_numbers_same_key_same() -> None:
     hashes = hash_ids(IDS)
     assert np.array_equal(mix(hashes, 1, "order"), mix(hashes, 1, "order"))
     assert not np.intersect1d(mix(hashes, 1, "order"), mix(hashes, 2, "order")).size

@@ -35,7 +35,7 @@ def cells_of(column: pd.Series[Any]) -> list[Any]:
 
 @settings(deadline=None)
 @given(st.lists(CELLS, max_size=4), st.data())
-def test_cells_are_found_taken_and_set_as_those_of_plain_text(pieces: list[list[str | None]], data: st.DataObject) -> None:
+def test_cells_behave_as_plain_text(pieces: list[list[str | None]], data: st.DataObject) -> None:
     ours, theirs = packed(*pieces), plain(*pieces)
     num = len(theirs)
     assert len(ours) == num
@@ -104,7 +104,7 @@ def test_what_is_no_text_is_not_packed() -> None:
     assert packed(["a", "bb"]).map(len).tolist() == [1, 2]
 
 
-def test_ids_take_a_fraction_of_their_letters_and_digests_about_half() -> None:
+def test_ids_and_digests_are_packed() -> None:
     ids = packed([f"/data/photos/class_7/{row:09d}.jpg" for row in range(50_000)])
     assert ids.nbytes < 50_000 * 6
     assert packed([sha256(bytes([row % 256, row // 256])).hexdigest() for row in range(50_000)]).nbytes < 50_000 * 40

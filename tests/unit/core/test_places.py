@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.errors import MachineError
 from unchoke.core.places import explain_place
 
 
@@ -18,31 +18,31 @@ def raised(work: object) -> OSError:
     return caught.value
 
 
-def test_a_file_where_a_folder_belongs_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "features").write_text("a file")
     for work in (lambda: (tmp_path / "features" / "a" / "b").mkdir(parents=True), lambda: (tmp_path / "features").mkdir()):
         told = explain_place(raised(work))
-        assert isinstance(told, UsageError)
-        assert f"{tmp_path / 'features'} is a file" in told.what
+        assert told is not None
+        assert told.code == "place-taken" and str(tmp_path / "features") in told.what
         assert told.try_.startswith(f"mv {tmp_path / 'features'} ")
 
 
 def test_a_folder_where_a_file_belongs_is_named(tmp_path: Path) -> None:
     (tmp_path / "manifest.csv").mkdir()
     told = explain_place(raised((tmp_path / "manifest.csv").read_bytes))
-    assert isinstance(told, UsageError)
-    assert "manifest.csv is a folder" in told.what
+    assert told is not None
+    assert told.code == "place-taken" and "manifest.csv" in told.what
     (tmp_path / "made").write_text("")
     told = explain_place(raised(lambda: (tmp_path / "made").replace(tmp_path / "manifest.csv")))
     assert told is not None
-    assert "manifest.csv is a folder" in told.what
+    assert told.code == "place-taken" and "manifest.csv" in told.what
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_a_place_that_may_not_be_written_is_the_folder_for_hidden_files(number: int) -> None:
+def test_unwritable_place_is_the_hidden_folder(number: int) -> None:
     told = explain_place(OSError(number, os.strerror(number), "/out/.unchoke-x.tmp"))
     assert isinstance(told, MachineError)
-    assert told.what == "/out cannot be used"
+    assert told.code == "place-not-usable" and told.what.startswith("/out ")
     assert os.strerror(number) in told.why
 
 
@@ -51,8 +51,7 @@ def test_a_working_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     told = explain_place(raised(Path.cwd))
-    assert isinstance(told, UsageError)
-    assert "no longer exists" in told.what
+    assert told is not None and told.code == "working-folder-gone"
 
 
 def test_a_lost_file_is_said() -> None:

@@ -16,7 +16,7 @@ def web() -> Iterator[Web]:
         yield found
 
 
-def test_parts_are_those_of_the_file_and_only_their_blocks_are_fetched(web: Web) -> None:
+def test_parts_fetch_only_their_blocks(web: Web) -> None:
     data = os.urandom(3 * BLOCK_BYTES + 1000)
     web.files["/a.bin"] = data
     with open_url(f"{web.url}/a.bin") as file:

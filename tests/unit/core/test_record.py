@@ -52,7 +52,7 @@ def test_what_a_later_version_adds_is_kept_at_every_depth() -> None:
     assert RunRecord.of(plain).to_dict() == plain
 
 
-def test_an_odd_part_of_a_file_counts_as_missing_and_the_rest_is_read() -> None:
+def test_odd_part_of_a_file_counts_as_missing() -> None:
     record = RunRecord.of(
         {
             "run": 3,
@@ -79,7 +79,7 @@ def test_a_record_made_in_code_must_be_sound() -> None:
             RunRecord.model_validate(wrong)
 
 
-def test_a_run_of_the_database_says_what_it_is_called_and_what_it_used() -> None:
+def test_stored_run_says_its_name_and_encoder() -> None:
     row: dict[str, Any] = {"number": 3, "name": "exp_3", "key": "k", "encoder": "resnet50", "metrics": {}}
     run = StoredRun(**row)
     assert (run.called, run.encoder_facts) == ("exp_3", {"name": "resnet50"})

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from errors import refused
 from unchoke.core import listing, stores
-from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.remote import RemotePlace, join, locate
-from unchoke.core.stores import NO_STAMP, StoreDown, StoreError, read_url, stamp, stat_url
+from unchoke.core.stores import NO_STAMP, StoreError, read_url, stamp, stat_url
 from unchoke.core.urls import hide_secrets, is_url, refuse_secrets, url_behind
 from web import Web, serve
 
@@ -57,8 +57,8 @@ def test_a_remote_place_has_the_names_of_a_path() -> None:
         "https://host/a.jpg?v=0123456789012345678901234",
     ],
 )
-def test_a_url_that_carries_a_secret_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(UsageError, match="carries") as caught:
+def test_url_with_a_secret_is_refused_unquoted(url: str) -> None:
+    with refused("secret-in-url") as caught:
         locate(url)
     said = f"{caught.value.what}{caught.value.why}"
     assert not any(secret in said for secret in ("word@", "ghp_", "secret@", "abc", "0123456789"))
@@ -73,7 +73,7 @@ def test_urls_in_foreign_messages_lose_their_queries() -> None:
     assert hide_secrets(said) == "403, url='https://…@cdn/x.jpg?…' and s3://bucket/y"
 
 
-def test_a_stamp_changes_with_the_tag_though_the_second_is_the_same() -> None:
+def test_stamp_changes_with_the_tag_in_one_second() -> None:
     first, second = ({"mtime": 1_700_000_000.0, "ETag": tag} for tag in ("a", "b"))
     assert stamp(first) != stamp(second)
     assert stamp(first) // 10**9 == 1_700_000_000
@@ -86,7 +86,7 @@ def test_a_server_that_fails_twice_is_asked_again(web: Web) -> None:
     assert web.asked["/a.jpg"] == 3
 
 
-def test_a_server_that_keeps_failing_is_named_after_a_few_tries(web: Web) -> None:
+def test_failing_server_is_named_after_a_few_tries(web: Web) -> None:
     web.failing["/a.jpg"] = 100
     with pytest.raises(StoreError, match="4 tries: HTTP status 503"):
         read_url(f"{web.url}/a.jpg")
@@ -106,7 +106,7 @@ def test_a_store_that_answers_nobody_ends_the_command(web: Web) -> None:
             with pytest.raises(StoreError):
                 read_url(f"{web.url}/a.jpg")
 
-    with pytest.raises(MachineError, match="does not answer"):
+    with refused("store-down"):
         ask_many()
 
 
@@ -123,7 +123,7 @@ def test_a_host_that_answered_and_ended_is_said_at_once(monkeypatch: pytest.Monk
         server.shutdown()
         serving.join()
         server.server_close()
-    with pytest.raises(StoreDown, match="does not answer"):
+    with refused("store-down"):
         read_url(url)
 
 
@@ -134,7 +134,7 @@ def test_a_host_that_never_answered_is_a_matter_of_the_file(monkeypatch: pytest.
         read_url("http://127.0.0.1:9/a.jpg")
 
 
-def test_a_changed_file_has_another_stamp_and_part_of_it_can_be_read(web: Web) -> None:
+def test_changed_file_has_another_stamp(web: Web) -> None:
     web.files["/a.bin"] = b"0123456789"
     before = stat_url(f"{web.url}/a.bin")
     assert before[0] == 10
@@ -143,14 +143,14 @@ def test_a_changed_file_has_another_stamp_and_part_of_it_can_be_read(web: Web) -
     assert stat_url(f"{web.url}/a.bin")[1] != before[1]
 
 
-def test_folders_of_a_web_server_are_refused_with_what_to_give_instead() -> None:
-    with pytest.raises(UsageError, match="cannot be listed") as caught:
+def test_web_folders_are_refused_with_what_to_give() -> None:
+    with refused("cannot-list") as caught:
         list(listing.walk(RemotePlace("https://127.0.0.1:9/photos")))
     assert "table" in caught.value.try_
 
 
 def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="xyz://") as caught:
+    with refused("unknown-scheme", "xyz://") as caught:
         RemotePlace("xyz://a/b").exists()
     assert "s3://" in caught.value.why
 
@@ -158,7 +158,7 @@ def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(importlib.import_module("fsspec.registry")._registry, "s3", raising=False)
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(MachineError) as caught:
+    with refused("missing-extra") as caught:
         RemotePlace("s3://bucket/x").exists()
     assert caught.value.try_ == "pip install 'unchoke[remote]'"
 

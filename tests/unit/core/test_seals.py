@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from errors import refused
 from unchoke.core import atomic, seals
-from unchoke.core.errors import DamagedFile, DataError
+from unchoke.core.errors import DataError
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_the_list_is_one_that_sha256sum_checks(tmp_path: Path) -> None:
 def test_one_other_byte_is_refused_with_what_to_do(tmp_path: Path) -> None:
     seals.write_sealed(tmp_path / "a.csv", b"one")
     (tmp_path / "a.csv").write_bytes(b"onf")
-    with pytest.raises(DamagedFile, match=r"a\.csv is damaged") as caught:
+    with refused("damaged-file", "a.csv") as caught:
         seals.read_sealed(tmp_path / "a.csv")
     assert isinstance(caught.value, DataError)
     assert seals.SEALS in caught.value.try_
@@ -52,9 +53,7 @@ def test_a_file_that_is_gone_is_the_systems_own_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write_that_fails", [1, 2, 3])
-def test_a_kill_at_any_of_the_three_writes_leaves_a_file_that_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_that_fails: int
-) -> None:
+def test_kill_at_any_of_the_three_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_that_fails: int) -> None:
     seals.write_sealed(tmp_path / "a.csv", b"one")
     calls, write_with = 0, atomic.write_with
 
@@ -74,17 +73,17 @@ def test_a_kill_at_any_of_the_three_writes_leaves_a_file_that_is_read(
     assert seals.read_sealed(tmp_path / "a.csv") == b"two"
 
 
-def test_a_damaged_list_is_refused_and_one_of_somebody_elses_is_heeded(tmp_path: Path) -> None:
+def test_damaged_list_is_refused_a_foreign_one_heeded(tmp_path: Path) -> None:
     seals.write_sealed(tmp_path / "a.csv", b"one")
     listed = (tmp_path / seals.SEALS).read_text()
     (tmp_path / seals.SEALS).write_text(listed[: len(listed) // 2])
-    with pytest.raises(DamagedFile, match=seals.SEALS) as caught:
+    with refused("damaged-file", seals.SEALS) as caught:
         seals.read_sealed(tmp_path / "a.csv")
     assert caught.value.try_.startswith("rm ")
     (tmp_path / seals.SEALS).write_text(listed.partition("\n")[2])
     assert seals.read_sealed(tmp_path / "a.csv") == b"one"
     (tmp_path / "a.csv").write_bytes(b"other")
-    with pytest.raises(DamagedFile):
+    with refused("damaged-file"):
         seals.read_sealed(tmp_path / "a.csv")
 
 
@@ -94,13 +93,13 @@ def test_a_finished_folder_vouches_for_files_below_it(tmp_path: Path) -> None:
     seals.seal_files(tmp_path, ["checkpoints/w.bin", "absent.txt"])
     seals.verify(tmp_path / "checkpoints" / "w.bin")
     (tmp_path / "checkpoints" / "w.bin").write_bytes(b"wEights")
-    with pytest.raises(DamagedFile):
+    with refused("damaged-file"):
         seals.verify(tmp_path / "checkpoints" / "w.bin")
     seals.unseal(tmp_path, ["checkpoints/w.bin"])
     seals.verify(tmp_path / "checkpoints" / "w.bin")
 
 
-def test_an_archive_without_a_seal_is_compared_with_its_own_sums(tmp_path: Path) -> None:
+def test_archive_without_a_seal_uses_its_own_sums(tmp_path: Path) -> None:
     file = tmp_path / "old.npz"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("data", bytes(5000))
@@ -108,12 +107,12 @@ def test_an_archive_without_a_seal_is_compared_with_its_own_sums(tmp_path: Path)
     data = bytearray(file.read_bytes())
     data[2000] ^= 1
     file.write_bytes(data)
-    with pytest.raises(DamagedFile, match=r"old\.npz"):
+    with refused("damaged-file", "old.npz"):
         seals.verify(file)
 
 
 @pytest.mark.parametrize("text", ["{", "", "[1]", "[" * 100_000, "\x00"])
-def test_a_memory_that_makes_no_sense_is_told_and_counts_as_absent(tmp_path: Path, text: str) -> None:
+def test_senseless_memory_is_told_and_counts_as_absent(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.json").write_text(text)
     told: list[str] = []
     assert seals.recall_json(tmp_path / "m.json", told.append) == {}
@@ -127,14 +126,14 @@ def test_a_memory_comes_back(tmp_path: Path) -> None:
     assert seals.recall_json(tmp_path / "absent.json", lambda _: pytest.fail("nothing to tell")) == {}
 
 
-def test_a_pipe_in_the_place_of_a_file_or_of_its_list_is_damage_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_in_place_of_a_file_is_damage(tmp_path: Path) -> None:
     seals.write_sealed(tmp_path / "a.json", b"1")
     (tmp_path / "a.json").unlink()
     os.mkfifo(tmp_path / "a.json")
-    with pytest.raises(DamagedFile) as caught:
+    with refused("damaged-file") as caught:
         seals.read_sealed(tmp_path / "a.json")
-    assert caught.value.why == "it is a pipe, not a file"
+    assert "a pipe" in caught.value.why
     (tmp_path / seals.SEALS).unlink()
     os.mkfifo(tmp_path / seals.SEALS)
-    with pytest.raises(DamagedFile, match=seals.SEALS):
+    with refused("damaged-file", seals.SEALS):
         seals.is_sealed(tmp_path / "a.json")

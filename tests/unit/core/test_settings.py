@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from unchoke.core.errors import SettingsError, UsageError
+from errors import refused
+from unchoke.core.errors import SettingsError
 from unchoke.core.remembered import resolve_settings
 from unchoke.core.settings import (
     OPTIONS,
@@ -29,7 +30,7 @@ COMMANDS = {
 }
 
 
-def test_every_setting_is_one_entry_with_its_help_its_heading_and_its_commands() -> None:
+def test_every_setting_has_help_heading_and_commands() -> None:
     for name, option in OPTIONS.items():
         assert option.help.endswith("."), name
         assert option.group in get_args(Group), name
@@ -38,7 +39,7 @@ def test_every_setting_is_one_entry_with_its_help_its_heading_and_its_commands()
         assert "(default" not in option.help or getattr(Settings(), name) is None, f"{name}: its default is added"
 
 
-def test_a_command_takes_settings_in_the_order_of_the_headings() -> None:
+def test_settings_in_the_order_of_the_headings() -> None:
     headings = [OPTIONS[name].group for name in options_of("fit")]
     assert headings == sorted(headings, key=get_args(Group).index)
     assert options_of("doctor") == ("precision", "device", "workers", "on")
@@ -64,7 +65,7 @@ def test_data_is_explained_by_what_the_command_is_about() -> None:
     assert help_of("data", "tile").startswith("Band files")
 
 
-def test_what_experiments_vary_is_not_remembered_and_tells_runs_apart() -> None:
+def test_experiment_settings_tell_runs_apart() -> None:
     assert {"lr", "head", "epochs", "train_precision"} < set(settings_where(lambda option: option.tells_runs_apart))
     assert not {"memory", "devices", "profile", "overlap", "lr"} & set(settings_where(lambda option: option.remembered))
     assert not {"memory", "devices", "profile"} & set(settings_where(lambda option: option.tells_runs_apart))
@@ -77,7 +78,7 @@ def test_a_copy_is_plain_values() -> None:
 
 
 def test_wrong_values_are_all_listed_at_once() -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("bad-settings") as caught:
         validate({"epochs": 0, "views": 65, "precision": "f8", "val_share": 1.0, "lr": -1})
     what = caught.value.what
     assert "5 settings" in what
@@ -104,43 +105,48 @@ def test_what_has_a_form_of_its_own_is_read(name: str, typed: Any, meant: Any) -
     assert getattr(validate({name: typed}), name) == meant
 
 
-@pytest.mark.parametrize(
-    ("name", "typed"),
-    [
-        *(("sums", wrong) for wrong in ("GDM", "=a+b", "GDM=", "GDM=a+", ("a=b", "c"), {"GDM": []}, {"GDM": "a+b"})),
-        *(("target_weights", wrong) for wrong in ("a", "a=", "a=much", "a=-1", "a=nan", "a=inf")),
-        *(("fold", wrong) for wrong in (-1, "-1", "some", 1.5, True)),
-        *(("cut", wrong) for wrong in ("4", "-0", "start", "-1.5", 0)),
-        *(("tiles", wrong) for wrong in ("2", "0x2", "2x", "axb", "100x1")),
-        *(("memory", wrong) for wrong in ("much", "0", "-4GB", "4 elephants", "0.5")),
-        *(("ema", wrong) for wrong in (1, -0.1)),
-        *(("layer_decay", wrong) for wrong in (0, 1.1)),
-        *((name, wrong) for name in ("lr", "mixup", "warmup", "clip", "checkpoint_every") for wrong in ("nan", "inf", -1, 1e12)),
-        *(("sweep", wrong) for wrong in (-1, 1_000_000_000, 10**30)),
-        *((name, 10**30) for name in ("epochs", "batch_size", "job_size", "workers", "folds", "patience", "block_px")),
-        ("memory", "9" * 400 + "GB"),
-        ("streams", 0),
-        ("devices", 0),
-        ("sub_batch", 0),
-        ("input_px", 1),
-        ("checkpoint_every", -1),
-        ("warmup", -1),
-        ("augment", "wild"),
-        ("train_precision", "int8"),
-        ("batch_norm", "thawed"),
-        ("fusion", "sum"),
-        ("cache", "cloud"),
-        ("classes", "a,a,b"),
-        ("classes", "a,,b"),
-        ("classes", ("a", "")),
-    ],
-)
-def test_what_makes_no_sense_is_refused_by_name(name: str, typed: Any) -> None:
-    with pytest.raises(UsageError) as caught:
-        validate({name: typed})
-    assert name in caught.value.what
-    assert "value error" not in caught.value.what
-    assert "--" + {"sums": "sum", "target_weights": "target-weight"}.get(name, name.replace("_", "-")) in caught.value.try_
+NONSENSE: list[tuple[str, Any]] = [
+    *(("sums", wrong) for wrong in ("GDM", "=a+b", "GDM=", "GDM=a+", ("a=b", "c"), {"GDM": []}, {"GDM": "a+b"})),
+    *(("target_weights", wrong) for wrong in ("a", "a=", "a=much", "a=-1", "a=nan", "a=inf")),
+    *(("fold", wrong) for wrong in (-1, "-1", "some", 1.5, True)),
+    *(("cut", wrong) for wrong in ("4", "-0", "start", "-1.5", 0)),
+    *(("tiles", wrong) for wrong in ("2", "0x2", "2x", "axb", "100x1")),
+    *(("memory", wrong) for wrong in ("much", "0", "-4GB", "4 elephants", "0.5")),
+    *(("ema", wrong) for wrong in (1, -0.1)),
+    *(("layer_decay", wrong) for wrong in (0, 1.1)),
+    *((name, wrong) for name in ("lr", "mixup", "warmup", "clip", "checkpoint_every") for wrong in ("nan", "inf", -1, 1e12)),
+    *(("sweep", wrong) for wrong in (-1, 1_000_000_000, 10**30)),
+    *((name, 10**30) for name in ("epochs", "batch_size", "job_size", "workers", "folds", "patience", "block_px")),
+    ("memory", "9" * 400 + "GB"),
+    ("streams", 0),
+    ("devices", 0),
+    ("sub_batch", 0),
+    ("input_px", 1),
+    ("checkpoint_every", -1),
+    ("warmup", -1),
+    ("augment", "wild"),
+    ("train_precision", "int8"),
+    ("batch_norm", "thawed"),
+    ("fusion", "sum"),
+    ("cache", "cloud"),
+    ("classes", "a,a,b"),
+    ("classes", "a,,b"),
+    ("classes", ("a", "")),
+]
+OPTION = {"sums": "sum", "target_weights": "target-weight"}
+
+
+def test_nonsense_is_refused_by_name() -> None:
+    taken: list[str] = []
+    for name, typed in NONSENSE:
+        try:
+            validate({name: typed})
+        except SettingsError as error:
+            option = "--" + OPTION.get(name, name.replace("_", "-"))
+            if error.code == "bad-settings" and name in error.what and "value error" not in error.what and option in error.try_:
+                continue
+        taken.append(f"{name}={typed!r}")
+    assert taken == []
 
 
 def test_memory_is_a_number_of_bytes_when_it_is_needed() -> None:
@@ -158,10 +164,10 @@ def test_with_all_folds_the_first_is_the_test_set_first() -> None:
 
 
 def test_an_unknown_option_gets_the_nearest_known_one() -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("bad-settings") as caught:
         validate({"epoch": 3})
     assert "epoch" in caught.value.what
-    assert caught.value.try_ == "unchoke fit --help-all, which explains --epochs"
+    assert caught.value.try_.startswith("unchoke fit --help-all") and caught.value.try_.endswith("--epochs")
 
 
 EVERYTHING: dict[str, Any] = {
@@ -220,11 +226,14 @@ def typed_again(words: list[str]) -> dict[str, Any]:
     return seen
 
 
-@pytest.mark.parametrize("names", [list(EVERYTHING), *([name] for name in EVERYTHING)], ids=lambda names: names[-1])
-def test_settings_written_as_options_are_the_same_settings_when_typed(names: list[str], tmp_path: Path) -> None:
-    settings = validate({"data": "photos", **{name: EVERYTHING[name] for name in names}})
-    words = as_options(settings)
-    assert resolve_settings(Workspace(tmp_path), typed_again(["photos", *words]))[0] == settings
+def test_options_typed_again_are_the_same_settings(tmp_path: Path) -> None:
+    other: list[list[str]] = []
+    for names in [list(EVERYTHING), *([name] for name in EVERYTHING)]:
+        settings = validate({"data": "photos", **{name: EVERYTHING[name] for name in names}})
+        words = as_options(settings)
+        if resolve_settings(Workspace(tmp_path), typed_again(["photos", *words]))[0] != settings:
+            other.append(words)
+    assert other == []
 
 
 def test_options_show_only_what_differs() -> None:
@@ -236,15 +245,15 @@ def test_options_show_only_what_differs() -> None:
 @pytest.mark.parametrize(
     ("wrong", "command"), [({"tile_size": 8}, "tile"), ({"decoder": "deeplab"}, "segment train"), ({"epochs": 0}, "fit")]
 )
-def test_a_wrong_value_is_told_once_and_names_a_command_that_has_the_option(wrong: dict[str, Any], command: str) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_wrong_value_names_a_command_with_the_option(wrong: dict[str, Any], command: str) -> None:
+    with refused("bad-settings") as caught:
         validate(wrong)
     assert caught.value.what.startswith("1 setting cannot be used")
     assert caught.value.try_.startswith(f"unchoke {command} --help-all")
 
 
-def test_a_command_points_to_its_own_help_where_that_has_the_option() -> None:
-    with pytest.raises(SettingsError) as caught:
+def test_error_points_to_the_commands_own_help() -> None:
+    with refused("bad-settings") as caught:
         validate({"epochs": 0})
-    assert explained_by(caught.value, "profile train").try_ == "unchoke profile train --help-all, which explains --epochs"
+    assert explained_by(caught.value, "profile train").try_.startswith("unchoke profile train --help-all")
     assert explained_by(caught.value, "tile").try_.startswith("unchoke profile train"), "tile has no --epochs"

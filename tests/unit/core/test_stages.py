@@ -88,7 +88,7 @@ def rows_of(body: Callable[[], None], markers: tuple[Marker, ...] = MARKERS) -> 
     return {row.stage: row for row in profile_rows(profiled(body), markers)}
 
 
-def test_time_belongs_to_the_nearest_marked_function_above_it() -> None:
+def test_time_belongs_to_the_nearest_marker_above() -> None:
     rows = rows_of(work)
     assert rows["read"].seconds == pytest.approx(1.5 + 1.5)  # also the one that writing calls
     assert rows["write"].seconds == pytest.approx(0.25 + 3.0 + 0.25)
@@ -101,7 +101,7 @@ def test_shares_add_up_to_the_whole() -> None:
     assert sum(row.seconds for row in rows) == pytest.approx(8.5)
 
 
-def test_stages_come_in_the_order_of_the_markers_also_those_that_never_ran() -> None:
+def test_stages_in_the_order_of_the_markers() -> None:
     markers = (*MARKERS, Marker("mask", HERE, "nobody"))
     rows = profile_rows(profiled(work), markers)
     assert [row.stage for row in rows] == ["read", "write", "mask", OTHER]
@@ -120,7 +120,7 @@ def test_a_function_that_calls_itself_is_counted_once() -> None:
     assert rows[OTHER].seconds == pytest.approx(0.0)
 
 
-def test_functions_that_call_each_other_in_a_circle_settle_where_they_were_entered() -> None:
+def test_mutual_calls_settle_where_they_were_entered() -> None:
     rows = rows_of(lambda: ping(5), (Marker("write", HERE, "<lambda>"),))
     assert rows["write"].share == pytest.approx(1.0, abs=1e-6)
 

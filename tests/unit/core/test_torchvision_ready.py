@@ -29,5 +29,5 @@ prepare_torchvision()
 """
 
 
-def test_networks_are_built_without_the_compiler_and_compiled_when_asked() -> None:
+def test_networks_need_the_compiler_only_when_asked() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

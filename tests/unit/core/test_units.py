@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.units import format_bytes, format_count, format_seconds, parse_bytes
 
 
@@ -18,7 +18,7 @@ def test_sizes_are_read_with_their_unit(text: str, num_bytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "4 parsecs", "1,5GB", "nan", "1e3"])
 def test_what_is_no_size_is_refused_with_the_value(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("bad-size") as caught:
         parse_bytes(text)
     assert repr(text) in caught.value.what
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from errors import refused
 from unchoke.core.errors import UsageError
 from unchoke.core.workspace import Workspace, safe_name
 
@@ -35,19 +36,19 @@ def test_a_path_that_leaves_the_workspace_is_refused(tmp_path: Path, relative: s
     root = tmp_path / "out"
     root.mkdir()
     (root / "link").symlink_to(tmp_path, target_is_directory=True)
-    with pytest.raises(UsageError, match="outside"):
+    with refused("outside-workspace", relative):
         Workspace(root).inside(relative)
     assert Workspace(root).inside("a/../b.txt") == (root / "b.txt").resolve()
 
 
-def test_a_second_process_is_told_who_has_it_and_a_dead_one_has_nothing(tmp_path: Path) -> None:
+def test_second_process_is_told_the_owner(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match="another command") as caught, Workspace(tmp_path).own():
+        with refused("workspace-in-use", str(tmp_path)) as caught, Workspace(tmp_path).own():
             pass
         assert f"process {child.pid}" in caught.value.why
         assert Workspace(tmp_path).is_owned()
@@ -60,7 +61,7 @@ def test_a_second_process_is_told_who_has_it_and_a_dead_one_has_nothing(tmp_path
         assert (tmp_path / ".owner").read_text() == str(os.getpid())
 
 
-def test_a_look_at_who_owns_a_workspace_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_asking_for_the_owner_leaves_nothing(tmp_path: Path) -> None:
     assert not Workspace(tmp_path).is_owned()
     assert not list(tmp_path.iterdir())
 
@@ -80,22 +81,22 @@ def test_a_safe_name_is_never_a_path_and_never_empty(text: str, name: str) -> No
     assert safe_name(text) == name
 
 
-def test_a_command_that_wrote_nothing_leaves_no_folder_behind(tmp_path: Path) -> None:
+def test_command_that_wrote_nothing_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for root in (tmp_path / "new", tmp_path / "deep" / "er", tmp_path / "mine" / "new"):
-        with pytest.raises(UsageError), Workspace(root).own():
-            raise UsageError("no such folder", why="", try_="")
+        with refused("of-a-test"), Workspace(root).own():
+            raise UsageError("no such folder", code="of-a-test", why="", try_="")
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine"]
 
 
 def test_what_a_command_wrote_before_it_failed_stays(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "new")
-    with pytest.raises(UsageError), workspace.own():
+    with refused("of-a-test"), workspace.own():
         workspace.manifest_file.write_text("rows")
-        raise UsageError("a wrong option", why="", try_="")
+        raise UsageError("a wrong option", code="of-a-test", why="", try_="")
     assert workspace.manifest_file.read_text() == "rows"
-    with pytest.raises(UsageError), Workspace(tmp_path).own():
-        raise UsageError("the folder was there before", why="", try_="")
+    with refused("of-a-test"), Workspace(tmp_path).own():
+        raise UsageError("the folder was there before", code="of-a-test", why="", try_="")
     assert workspace.lock_file.exists()
 
 

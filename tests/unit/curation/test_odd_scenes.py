@@ -19,7 +19,7 @@ def test_the_mean_iou_counts_classes_that_are_there() -> None:
     assert np.isnan(mean_iou(np.zeros((2, 2), np.int64)))
 
 
-def test_a_scene_that_agrees_far_less_than_the_others_is_named_with_what_it_confuses() -> None:
+def test_scene_that_agrees_far_less_is_named() -> None:
     confusions = {f"s{number}": confusion(95 - number, 5) for number in range(6)} | {"bad": confusion(20, 80)}
     (found,) = find_odd_scenes(confusions, ("land", "water"))
     assert (found.kind, found.about) == ("scene", ("bad",))

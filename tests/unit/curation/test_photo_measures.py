@@ -28,14 +28,14 @@ def number(data: bytes, name: str) -> float:
     return float(measure_photo(data).numbers[NUMBERS.index(name)])
 
 
-def test_light_and_sharpness_follow_what_was_done_to_a_picture() -> None:
+def test_light_and_sharpness_follow_the_picture() -> None:
     plain, blurred = as_jpeg(picture()), as_jpeg(picture().filter(ImageFilter.GaussianBlur(6)))
     assert number(blurred, "sharpness") < 0.2 < number(plain, "sharpness")
     assert number(as_jpeg(Image.new("RGB", (90, 60), (9, 9, 9))), "commonest_share") > 0.99
     assert number(as_jpeg(picture().point(lambda value: value // 10)), "light_high") < 45 < number(plain, "light_high")
 
 
-def test_a_cut_brightened_or_shrunk_copy_looks_the_same_and_another_picture_does_not() -> None:
+def test_changed_copies_look_the_same_others_do_not() -> None:
     copies = [
         picture(),
         picture().crop((8, 3, 236, 231)),

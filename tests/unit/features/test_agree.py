@@ -61,12 +61,12 @@ def test_a_planted_wrong_engine_is_refused_and_said(reference: TorchEngine, samp
     engine, choice = choose_engine(reference, [Candidate("wrong:f32", lambda: Wrong(reference, fault))], sample)
     assert engine is reference
     assert choice.value == "torch:f32"
-    assert "wrong:f32 disagrees" in choice.reason
-    assert "0.999 wanted" in choice.reason
+    assert "wrong:f32" in choice.reason
+    assert "0.999" in choice.reason
     assert set(choice.evidence) == {"torch:f32", "wrong:f32"}
 
 
-def test_the_first_candidate_that_agrees_is_used_and_the_others_named(reference: TorchEngine, sample: Pixels) -> None:
+def test_first_candidate_that_agrees_is_used(reference: TorchEngine, sample: Pixels) -> None:
     def absent() -> FrozenEngine:
         raise missing_extra("openvino", extra="openvino", purpose="the OpenVINO engine")
 
@@ -77,8 +77,8 @@ def test_the_first_candidate_that_agrees_is_used_and_the_others_named(reference:
     assert engine is right
     assert choice.value == "b:f32"
     assert "8 of your pictures" in choice.reason
-    assert "not used: openvino:bf16: the OpenVINO engine needs the package 'openvino'" in choice.reason
-    assert "a:f32 disagrees" in choice.reason
+    assert "openvino:bf16" in choice.reason and "'openvino'" in choice.reason
+    assert "a:f32" in choice.reason
     assert choice.evidence["b:f32"]["mean_cosine"] == 1.0
 
 
@@ -109,7 +109,7 @@ def test_rows_of_zeros_agree_with_zeros_only() -> None:
     assert not compare(zeros, ones).within(USUAL)
 
 
-def test_activations_are_compared_as_one_long_vector_for_each_picture() -> None:
+def test_activations_are_compared_as_one_vector() -> None:
     random = np.random.default_rng(2)
     maps = random.normal(size=(6, 4, 3, 3)).astype(np.float32)
     assert compare(maps, maps).within(USUAL)
@@ -129,11 +129,9 @@ class Slow(Wrong):
         return self.inner.encode(pixels_nhwc)
 
 
-def test_an_engine_that_agrees_but_is_clearly_slower_is_passed_over_unless_it_is_wanted(
-    reference: TorchEngine, sample: Pixels
-) -> None:
+def test_slower_engine_is_used_only_if_wanted(reference: TorchEngine, sample: Pixels) -> None:
     slow = [Candidate("slow:f32", lambda: Slow(reference, ""))]
     engine, choice = choose_engine(reference, slow, sample, even_slower=False)
     assert engine is reference
-    assert "slow:f32 agrees but ran" in choice.reason
+    assert "slow:f32" in choice.reason
     assert choose_engine(reference, slow, sample)[1].value == "slow:f32"

@@ -88,7 +88,7 @@ def test_what_the_card_refuses_is_decoded_by_the_cpu() -> None:
     assert np.abs(ours.numpy().astype(int) - on_cpu(data)).mean() < 0.1
 
 
-def test_a_file_nobody_can_decode_is_named_and_the_others_stay(tmp_path: Path) -> None:
+def test_undecodable_file_is_named_the_others_stay(tmp_path: Path) -> None:
     sound, cut_off = jpeg(300, 200), jpeg(300, 200)[:-300]
     ours, failed = decoder()([encoded(sound), encoded(cut_off)])
     assert list(failed) == [1]

@@ -74,14 +74,15 @@ def test_one_that_disagrees_is_not(tiny: Encoder, own_photos: Path, card: type[F
     choice = choose(tiny, own_photos)
     assert choice is not None
     assert choice.value == "cpu"
-    assert "disagrees" in choice.reason
+    assert choice.evidence["mean_cosine"] < 0.999
 
 
 @pytest.mark.usefixtures("card")
 def test_many_readers_may_be_faster(tiny: Encoder, own_photos: Path) -> None:
     choice = choose(tiny, own_photos, readers=1_000_000)
     assert choice is not None
-    assert (choice.value, "by all readers" in choice.reason) == ("cpu", True)
+    assert choice.value == "cpu"
+    assert choice.evidence["cpu_images_per_s"] > choice.evidence["card_images_per_s"]
 
 
 def test_a_card_that_cannot_is_passed_over(tiny: Encoder, own_photos: Path, card: type[FakeCard]) -> None:

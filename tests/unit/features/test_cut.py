@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import check_cut, cut_network, layer_numbers, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
@@ -36,7 +36,7 @@ def test_a_cut_is_end_blocks_none_or_minus_a_number(typed: str, meant: str) -> N
     ("typed", "try_"), [("4", "--cut -4"), ("0", "--cut -4"), ("-0", "--cut -4"), ("pyramid", "--cut -4"), ("-1.5", "--cut -4")]
 )
 def test_anything_else_is_refused_with_what_works(typed: str, try_: str) -> None:
-    with pytest.raises(UsageError, match=f"--cut {typed}") as caught:
+    with refused("bad-cut", f"--cut {typed}") as caught:
         check_cut(typed)
     assert caught.value.try_ == try_
 
@@ -58,10 +58,10 @@ def test_what_lies_between_the_parts_at_the_usual_size(
     assert found.shape == shape
 
 
-def test_more_blocks_than_there_are_is_refused_with_their_number() -> None:
+def test_too_many_blocks_are_refused_with_their_number() -> None:
     encoder = build("test_resnet", 64)
     assert cut_network(encoder, "-4").num_trained == 4
-    with pytest.raises(UsageError, match="more blocks than test_resnet has") as caught:
+    with refused("cut-too-deep", "test_resnet") as caught:
         cut_network(encoder, "-5")
     assert "4 blocks" in caught.value.why
     assert "--cut -1" in caught.value.try_
@@ -69,9 +69,9 @@ def test_more_blocks_than_there_are_is_refused_with_their_number() -> None:
 
 def test_a_family_that_cannot_be_cut_names_those_that_can() -> None:
     encoder = build("test_nfnet", 96)
-    with pytest.raises(UsageError, match="test_nfnet cannot be cut at a block") as caught:
+    with refused("cut-unsupported", "test_nfnet") as caught:
         cut_network(encoder, "-1")
-    assert "vision transformers, EfficientNets, ResNets and ConvNeXts can" in caught.value.why
+    assert "ConvNeXt" in caught.value.why
     assert cut_network(encoder, "end").num_blocks == 0
     assert cut_network(encoder, "none").shape == (3, 96, 96)
 
@@ -87,7 +87,7 @@ def test_a_cut_that_changes_the_numbers_is_refused() -> None:
 
     encoder = build("test_resnet", 64)
     encoder.module.__class__ = Twisted
-    with pytest.raises(UsageError, match="cannot be cut at -1"):
+    with refused("cut-changes-numbers", "-1"):
         cut_network(encoder, "-1")
 
 
@@ -100,7 +100,7 @@ def test_the_end_keeps_the_whole_network_frozen(tiny: Encoder) -> None:
     assert layer_numbers(cut.suffix) == {}
 
 
-def test_none_gives_the_whole_network_to_train_and_keeps_the_encoder(tiny: Encoder) -> None:
+def test_none_trains_the_whole_network(tiny: Encoder) -> None:
     cut = cut_network(tiny, "none")
     side = tiny.spec.preprocess.size_px
     assert (cut.prefix, cut.shape, cut.num_trained) == (None, (3, side, side), 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from unchoke.core.errors import MachineError
+from errors import refused
 from unchoke.features.agree import Candidate, choose_engine
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
@@ -50,13 +51,32 @@ def test_a_model_is_converted_once_and_kept(tiny: Encoder, tmp_path: Path) -> No
     assert converted(other, tmp_path) != first
 
 
-@pytest.mark.parametrize("name", ["model.xml", "model.bin"])
-@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "delete"])
-@pytest.mark.parametrize("sealed", [True, False])
-def test_a_damaged_model_is_told_and_converted_again(tiny: Encoder, tmp_path: Path, name: str, harm: str, sealed: bool) -> None:
-    if (name, harm, sealed) == ("model.bin", "flip", False):
-        pytest.skip("nothing vouches for the weights of a model that was made before there were seals")
-    file = converted(tiny, tmp_path).with_name(name)
+@pytest.fixture(scope="module")
+def kept(tiny: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model of `tiny`. To be read only."""
+    folder = tmp_path_factory.mktemp("kept")
+    open_model(tiny, folder)
+    return folder
+
+
+@pytest.mark.parametrize(  # all pairs; nothing vouches for model.bin of a model made before there were seals
+    ("name", "harm", "sealed"),
+    [
+        ("model.xml", "flip", False),
+        ("model.bin", "flip", True),
+        ("model.xml", "cut", True),
+        ("model.bin", "cut", False),
+        ("model.xml", "empty", False),
+        ("model.bin", "empty", True),
+        ("model.xml", "delete", True),
+        ("model.bin", "delete", False),
+    ],
+)
+def test_damaged_model_is_told_and_converted_again(
+    tiny: Encoder, kept: Path, tmp_path: Path, name: str, harm: str, sealed: bool
+) -> None:
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    file = model_folder(tiny, tmp_path) / name
     data = file.read_bytes()
     if not sealed:
         (file.parent / "SHA256SUMS").unlink()
@@ -84,7 +104,7 @@ def test_another_cut_is_another_model(tiny: Encoder, tmp_path: Path) -> None:
     assert converted(parts[0], tmp_path) == converted(tiny, tmp_path)
 
 
-def test_a_network_that_cannot_be_converted_is_passed_over_with_the_reason(tiny: Encoder, tmp_path: Path) -> None:
+def test_unconvertible_network_is_passed_over(tiny: Encoder, tmp_path: Path) -> None:
     python_only = replace(tiny, module=Untraceable(tiny.module))
     reference = TorchEngine(python_only, device=torch.device("cpu"), batch=4)
     candidate = Candidate(
@@ -92,11 +112,10 @@ def test_a_network_that_cannot_be_converted_is_passed_over_with_the_reason(tiny:
     )
     engine, choice = choose_engine(reference, [candidate], np.zeros((2, 160, 160, 3), np.uint8))
     assert engine is reference
-    assert "OpenVINO cannot run test_resnet" in choice.reason
+    assert "test_resnet" in choice.reason
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(MachineError) as caught:
+    with refused("openvino-cannot-convert") as caught:
         candidate.build()
-    assert "converting it failed" in caught.value.why
     assert caught.value.try_ == "--engine torch"
 
 
@@ -127,6 +146,6 @@ sys.exit(0 if received else 5)
 """
 
 
-def test_a_signal_does_no_harm_after_an_engine_was_let_go_of_in_another_thread(tmp_path: Path) -> None:
+def test_signal_after_engine_freed_in_another_thread(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SURVIVES, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)

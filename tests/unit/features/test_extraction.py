@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from errors import refused
 from unchoke.core.choices import Choice
-from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Chosen, Event
 from unchoke.core.fingerprint import digest_file
 from unchoke.features.cut import cut_network, frozen_part
@@ -35,7 +35,7 @@ class Desk:
 
     def __init__(self, photos: Path, out: Path, weights: Path) -> None:
         self.photos, self.out, self.weights = photos, out, weights
-        files = sorted(photos.rglob("*.jpg"))[::3]
+        files = sorted(photos.rglob("*.jpg"))[::6]
         self.pictures = [Picture(file.stem, str(file), digest_file(file)) for file in files]
         self.events: list[Event] = []
 
@@ -63,7 +63,7 @@ def desk(photos: Path, tiny_weights: Path, tmp_path: Path) -> Desk:
 
 
 @pytest.mark.parametrize("cut", ["-1", "-2"])
-def test_activations_at_the_cut_are_cached_and_the_suffix_goes_on_from_them(desk: Desk, cut: str) -> None:
+def test_activations_are_cached_and_the_suffix_goes_on(desk: Desk, cut: str) -> None:
     extracted = desk.extract(cut=cut)
     assert extracted.present.all()
     assert extracted.store.row_shape == extracted.recipe.row_shape
@@ -82,10 +82,9 @@ def test_activations_at_the_cut_are_cached_and_the_suffix_goes_on_from_them(desk
 
 def test_a_second_run_finds_everything_there_and_says_so(desk: Desk) -> None:
     first = desk.extract(cut="-1", streams=2, tiles="1x2", views=1)
-    assert "still to be written" in desk.chosen("feature_cache").reason
+    assert desk.chosen("feature_cache").evidence["pending_bytes"] > 0
     second = desk.extract(cut="-1", streams=2, tiles="1x2", views=1)
     assert (first.num_items_run, second.num_items_run, second.num_jobs_run) == (len(desk.pictures), 0, 0)
-    assert "all of it is there already" in desk.chosen("feature_cache").reason
     assert desk.chosen("feature_cache").evidence["pending_bytes"] == 0
     assert np.array_equal(desk.rows(first), desk.rows(second))
 
@@ -97,7 +96,7 @@ def test_what_the_cache_costs_is_told_and_true(desk: Desk) -> None:
     assert per_image == 2 * 3 * 4 * int(np.prod(extracted.recipe.input_shape))
     assert cost.evidence["total_bytes"] == per_image * len(desk.pictures)
     assert cost.value.endswith("kB per image")
-    assert "float16 numbers from test_resnet cut at -1, for 4 tiles in 3 views" in cost.reason
+    assert all(part in cost.reason for part in ("float16", "test_resnet", "-1", "4 tiles", "3 views"))
     written = sum(shard.stat().st_size for shard in extracted.placement.shards)
     assert cost.evidence["total_bytes"] < written < 1.05 * cost.evidence["total_bytes"]
 
@@ -106,10 +105,10 @@ def test_a_cache_that_does_not_fit_is_refused_with_numbers(desk: Desk) -> None:
     with desk.session(cut="-1") as session:
         recipe = prepare_encoder(session, desk.pictures).recipe(0)
         tell_cost(session, recipe, num_items=10**12, num_pending=0)
-        with pytest.raises(MachineError, match=r"the cache would take [0-9,.]+ TB, and .* are free at") as caught:
+        with refused("disk-too-small") as caught:
             tell_cost(session, recipe, num_items=10**12, num_pending=10**12)
-    assert "for each of 1,000,000,000,000 images" in caught.value.why
-    assert "1.1 GB should stay free" in caught.value.why
+    assert "1,000,000,000,000 images" in caught.value.why
+    assert "1.1 GB" in caught.value.why
     assert "--cut none" in caught.value.try_
 
 
@@ -147,31 +146,28 @@ def test_worker_processes_write_the_same_bytes_as_this_one(desk: Desk, tmp_path:
 
 
 def test_openvino_runs_the_prefix_where_it_agrees(desk: Desk) -> None:
-    plain, fast = desk.extract(cut="-2"), desk.extract(cut="-2", engine="openvino", precision="f32")
+    plain = desk.extract(cut="-2")
+    torch.set_num_threads(2)
+    fast = desk.extract(cut="-2", engine="openvino", precision="f32")
+    left = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert left == 2, "as many as training counts on"
     assert fast.engine["engine"] == "openvino"
     np.testing.assert_allclose(desk.rows(fast).astype(np.float32), desk.rows(plain), rtol=1e-2, atol=2e-3)
 
 
-def test_openvino_leaves_torch_the_threads_that_training_counts_on(desk: Desk) -> None:
-    torch.set_num_threads(2)
-    desk.extract(cut="-2", engine="openvino", precision="f32")
-    left = torch.get_num_threads()
-    torch.set_num_threads(1)
-    assert left == 2
-
-
 def test_none_has_nothing_to_extract(desk: Desk) -> None:
-    with pytest.raises(UsageError, match="--cut none leaves nothing to extract"):
+    with refused("nothing-to-extract", "--cut none"):
         desk.extract(cut="none")
 
 
-def test_more_blocks_than_there_are_are_refused_before_anything_runs(desk: Desk) -> None:
-    with pytest.raises(UsageError, match="more blocks than test_resnet has"):
+def test_too_many_blocks_are_refused_first(desk: Desk) -> None:
+    with refused("cut-too-deep", "test_resnet"):
         desk.extract(cut="-9")
     assert not (desk.out / "features" / "jobs_queue.csv").exists()
 
 
-def test_a_job_is_no_larger_than_a_shard_that_may_be_held_in_memory(desk: Desk) -> None:
+def test_job_is_no_larger_than_a_shard_in_memory(desk: Desk) -> None:
     spec = load_encoder(TINY, weights=desk.weights).spec
     large = PictureRecipe(spec, "torch", "f32", 0, "-1", TilePlan(2, 2, 2), shape=(1370, 768))
     with desk.session() as session:

@@ -89,7 +89,7 @@ def test_small_runs_pay_nothing() -> None:
 
 
 @pytest.mark.usefixtures("always")
-def test_what_readers_could_do_is_no_ceiling_of_an_engine_too_slow_to_measure() -> None:
+def test_no_ceiling_for_an_engine_too_slow_to_measure() -> None:
     engine, timeline = Engine(), Timeline(50.0, (StageRow("encode", 50.0, 1.0, 1),), readers=2)
     found = measure_extraction(engine, OneAtATime(), ITEMS, timeline, num_items=64, wall_s=50.0, on_cpu=True)
     assert (found, engine.shown) == (None, [])
@@ -120,7 +120,7 @@ class Decoder:
 
 
 @pytest.mark.usefixtures("always")
-def test_where_a_card_decodes_its_decoder_and_its_network_take_turns(tiny: Encoder) -> None:
+def test_gpu_decoder_and_network_take_turns(tiny: Encoder) -> None:
     decoder: Any = Decoder(tiny.spec.preprocess.size_px)
     engine = TorchEngine(tiny, device=torch.device("cpu"), batch=4)
     timeline, file = Timeline(1.0, readers=3), EncodedPicture(b"", for_card=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.conftest import TINY
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.events import ignore
 from unchoke.core.head_start import HeadStart
 from unchoke.features.encoders import digest_state
@@ -25,7 +25,7 @@ def session(photos: Path, tiny_weights: Path, tmp_path: Path) -> Iterator[Sessio
         yield session
 
 
-def test_the_encoder_that_was_loaded_meanwhile_is_handed_over_once(session: Session) -> None:
+def test_encoder_loaded_ahead_is_handed_over_once(session: Session) -> None:
     plain = open_encoder(session)
     with HeadStart(load_ahead(session)) as session.head_start:
         ahead, again = open_encoder(session), open_encoder(session)
@@ -36,11 +36,11 @@ def test_the_encoder_that_was_loaded_meanwhile_is_handed_over_once(session: Sess
     assert [row.stage for row in session.head_start.timeline().loading] == ["networks", "encoder"]
 
 
-def test_an_encoder_nobody_knows_is_refused_where_it_is_opened(photos: Path, tmp_path: Path) -> None:
+def test_unknown_encoder_is_refused_when_opened(photos: Path, tmp_path: Path) -> None:
     with (
         open_session({"data": str(photos), "encoder": "resnet_50"}, out=tmp_path / "out", on_event=ignore) as session,
         HeadStart(load_ahead(session)) as session.head_start,
-        pytest.raises(UsageError, match="resnet_50"),
+        refused("unknown-encoder", "resnet_50"),
     ):
         open_encoder(session)
 

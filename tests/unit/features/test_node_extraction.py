@@ -25,7 +25,7 @@ def planned(tmp_path: Path) -> tuple[Job, dict[str, str]]:
     return job, paths
 
 
-def test_a_photo_that_only_the_driver_sees_is_sent_the_next_time_and_not_called_gone(tmp_path: Path) -> None:
+def test_photo_only_the_driver_sees_is_sent_next(tmp_path: Path) -> None:
     job, paths = planned(tmp_path)
     courier = ExtractionCourier(tmp_path, lambda *_: "", paths)
     assert courier.pack(job, READS).task.inputs == paths

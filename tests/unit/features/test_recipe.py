@@ -50,7 +50,7 @@ def test_where_the_weights_came_from_does_not(recipe: PictureRecipe) -> None:
     assert (moved.fingerprint, moved.folder) == (recipe.fingerprint, recipe.folder)
 
 
-def test_the_folder_carries_name_and_fingerprint_and_stays_inside(recipe: PictureRecipe) -> None:
+def test_folder_carries_name_and_fingerprint(recipe: PictureRecipe) -> None:
     assert recipe.folder == f"encoder_test_resnet-{recipe.fingerprint[:8]}"
     hostile = replace(recipe, encoder=replace(recipe.encoder, name="../{first}/x"))
     assert hostile.output_pattern.format(first=0, last=63).endswith("/img_000000-000063.npz")
@@ -74,14 +74,14 @@ def test_a_row_is_a_vector_or_has_an_axis_of_tiles(recipe: PictureRecipe) -> Non
     assert replace(recipe, tiles=tiles).row_shape == (4, 96)
 
 
-def test_what_a_picture_takes_counts_every_tile_of_every_view(recipe: PictureRecipe) -> None:
+def test_size_counts_every_tile_of_every_view(recipe: PictureRecipe) -> None:
     cut = replace(recipe, cut="-1", shape=(48, 10, 10), tiles=TilePlan(2, 1, 2), num_augmented=2)
     assert cut.num_inputs == 12
     assert cut.item_bytes == 12 * 48 * 10 * 10 * 2
     assert replace(recipe, num_augmented=0).item_bytes == 96 * 2
 
 
-def test_a_cut_without_the_shape_of_its_activations_is_our_mistake(recipe: PictureRecipe) -> None:
+def test_cut_without_a_shape_is_our_mistake(recipe: PictureRecipe) -> None:
     with pytest.raises(ValueError, match="--cut -4 needs the shape"):
         _ = replace(recipe, cut="-4").row_shape
 

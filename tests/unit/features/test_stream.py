@@ -134,7 +134,7 @@ def test_a_feature_that_does_not_fit_fails_its_job_alone(photos: Photos) -> None
 
 
 @pytest.mark.parametrize("fetched", [False, True])
-def test_an_engine_that_fails_costs_the_jobs_of_its_batch_and_no_other(photos: Photos, fetched: bool) -> None:
+def test_failing_engine_costs_only_the_jobs_of_its_batch(photos: Photos, fetched: bool) -> None:
     launch, seen = photos.engine.launch, iter(range(100))
 
     class Lost:

@@ -17,7 +17,7 @@ def test_the_default_encoder_is_installed_and_first() -> None:
     assert not is_installed("a-package-nobody-has")
 
 
-def test_another_version_of_an_encoder_s_package_is_another_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_package_version_is_another_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = dict.fromkeys([*WEIGHT_PACKAGES.values(), "timm"], "1")
     monkeypatch.setattr(weights_identity, "version", versions.__getitem__)
     before = identify_weights(None, "tf_efficientnet_lite1")

@@ -11,7 +11,7 @@ from unchoke.jobs.child_start import main_script_hidden, stop_signals_held_back
 from unchoke.jobs.signals import STOP_SIGNALS
 
 
-def test_the_main_script_is_back_when_threads_hid_it_at_the_same_time() -> None:
+def test_main_script_is_back_after_two_threads_hid_it() -> None:
     script, variables = sys.modules["__main__"], dict(os.environ)
     second_is_in, first_is_out = threading.Event(), threading.Event()
 
@@ -31,7 +31,7 @@ def test_the_main_script_is_back_when_threads_hid_it_at_the_same_time() -> None:
     assert dict(os.environ) == variables
 
 
-def test_stop_signals_are_held_back_inside_and_let_through_after() -> None:
+def test_stop_signals_are_held_back_inside() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with stop_signals_held_back():
         assert set(STOP_SIGNALS) <= signal.pthread_sigmask(signal.SIG_BLOCK, ())

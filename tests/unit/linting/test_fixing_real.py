@@ -12,27 +12,17 @@ from typing import Any
 
 import pytest
 from tests.linted import FIXABLE as RENAMING
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.source import parse_python, parse_source
 from unchoke.linting.fixing import FileRepair, apply_edits, line_diff, repair
 from unchoke.linting.lint_engine import lint, lint_source, source_files
 from unchoke.linting.rule import Edit
-from unchoke.linting.rules import CODES, load_rule
+from unchoke.linting.rules import CODES, LoadedRule, load_rule
 
 ROOT = Path(__file__).resolve().parents[3]
-FIXABLE = [code for code in CODES if load_rule(code).rule.fixable]
-FILES = [
-    path
-    for folder in (
-        "tests/specimens/fixing",
-        "tests/specimens/lint",
-        "benches/lint/corpus/seen_torch",
-        "benches/lint/corpus/seen_keras",
-        "benches/chokes",
-    )
-    for path in source_files([ROOT / folder])
-]
+SPECIMENS = ("tests/specimens/fixing", "tests/specimens/lint")
+CORPUS = ("benches/lint/corpus/seen_torch", "benches/lint/corpus/seen_keras", "benches/chokes")
 
 # One script with a fix of every rule that has one, in the words people use.
 SCRIPT = textwrap.dedent('''
@@ -77,18 +67,29 @@ for _old, _new in EXPECTED.items():
     REPAIRED = REPAIRED.replace(_old, _new)
 
 
-def repaired(path: str, data: bytes) -> FileRepair | None:
-    return repair(path, data, [load_rule(code) for code in FIXABLE])
-
-
 @cache
-def repaired_file(path: Path) -> FileRepair | None:
-    return repaired(str(path), path.read_bytes())
+def fixable_rules() -> list[LoadedRule]:
+    return [loaded for loaded in map(load_rule, CODES) if loaded.rule.fixable]
 
 
-@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-@pytest.mark.parametrize("last", ["", "\n", "\n\n\x0c\n"])
+def repaired(path: str, data: bytes) -> FileRepair | None:
+    return repair(path, data, fixable_rules())
+
+
+@each(
+    ("ends", "encoding", "last"),
+    [
+        ("\n", "utf-8", ""),
+        ("\n", "utf-8-sig", "\n"),
+        ("\n", "utf-8", "\n\n\x0c\n"),
+        ("\r\n", "utf-8-sig", ""),
+        ("\r\n", "utf-8", "\n"),
+        ("\r\n", "utf-8-sig", "\n\n\x0c\n"),
+        ("\r", "utf-8", ""),
+        ("\r", "utf-8", "\n"),
+        ("\r", "utf-8-sig", "\n\n\x0c\n"),
+    ],
+)
 def test_only_the_fixed_pieces_of_a_script_change(ends: str, encoding: str, last: str) -> None:
     before, after = ((text.rstrip("\n") + last).replace("\n", ends).encode(encoding) for text in (SCRIPT, REPAIRED))
     result = repaired("train.py", before)
@@ -146,10 +147,19 @@ def cell(source: str | list[str]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("indent", [None, 1, 2, "\t"])
-@pytest.mark.parametrize("ascii_only", [True, False])
-@pytest.mark.parametrize("in_lines", [True, False])
-@pytest.mark.parametrize("end", ["", "\n"])
+@each(
+    ("indent", "ascii_only", "in_lines", "end"),
+    [
+        (None, True, True, ""),
+        (None, False, False, "\n"),
+        (1, True, False, ""),
+        (1, False, True, "\n"),
+        (2, True, True, "\n"),
+        (2, False, False, ""),
+        ("\t", True, False, "\n"),
+        ("\t", False, True, ""),
+    ],
+)
 def test_only_the_fixed_pieces_of_a_notebook_change(indent: int | str | None, ascii_only: bool, in_lines: bool, end: str) -> None:
     head, tail = "%%time\n!ls -l\n", "\nfiles = !ls *.pt"
     before, after = (
@@ -197,7 +207,7 @@ def test_a_list_keeps_its_own_spacing_and_its_own_pieces() -> None:
         assert result.data.decode() == before.replace("load('a.pt'", "load('a.pt', weights_only=True")
 
 
-def test_cells_that_are_written_alike_are_each_fixed_in_their_place() -> None:
+def test_equal_cells_are_fixed_in_their_place() -> None:
     same = cell("m.load_state_dict(torch.load('a.pt'))")
     before = json.dumps(book([cell(saved("a.pt")), same, cell("x = 1"), same, same]), indent=1)
     result = repaired("train.ipynb", before.encode())
@@ -206,14 +216,25 @@ def test_cells_that_are_written_alike_are_each_fixed_in_their_place() -> None:
     assert [one["source"].count("weights_only") for one in read["cells"][2:]] == [1, 0, 1, 1]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_fix_in_files_as_people_write_them(path: Path) -> None:
-    data = path.read_bytes()
-    source = parse_source(str(path), data)
-    result = repaired_file(path)
-    if result is None:
-        return
-    now = parse_source(str(path), result.data)
+@pytest.mark.parametrize("folders", [SPECIMENS, CORPUS], ids=["specimens", "corpus"])
+def test_fixes_in_whole_files(folders: tuple[str, ...]) -> None:
+    """Each file parses as before, changes only at its edits and needs no second run; the specimens show each rule's fix."""
+    shown: set[str] = set()
+
+    @each("path", source_files([ROOT / folder for folder in folders]))
+    def check_files(path: Path) -> None:
+        data = path.read_bytes()
+        if (result := repaired(str(path), data)) is not None:
+            check_fix(str(path), data, result)
+            shown.update(item.finding.code for item in result.applied)
+
+    check_files()
+    fixable = {loaded.rule.code for loaded in fixable_rules()}
+    assert shown == fixable if folders == SPECIMENS else shown
+
+
+def check_fix(path: str, data: bytes, result: FileRepair) -> None:
+    source, now = parse_source(path, data), parse_source(path, result.data)
     assert [problem.message for problem in now.problems] == [problem.message for problem in source.problems]
     left = {(item.finding.code, item.hit.message) for item in result.found if item.hit.all_edits}
     assert not left, "a second run would fix more"
@@ -237,30 +258,20 @@ def without_sources(data: bytes) -> Any:
     return read
 
 
-@pytest.mark.parametrize("code", FIXABLE)
-def test_a_fix_ends_the_finding_it_is_for(code: str) -> None:
-    """Every rule that has a fix shows it in some file, and what was fixed is not found again."""
-    shown = 0
-    for path in FILES:
-        result = repaired_file(path)
-        if result is not None:
-            gone = {(item.place.cell, item.hit.message) for item in result.applied if item.finding.code == code}
-            shown += len(gone)
-            again = [item for item in result.found if item.finding.code == code and item.hit.all_edits]
-            assert not [item for item in again if (item.place.cell, item.hit.message) in gone]
-    assert shown, f"no file shows the fix of {code}"
-
-
 def _parses(code: str) -> bool:
     """As a statement, as what follows a name, as arguments, as a block or a heading without its body; `…` is anything."""
     ways = ("{}", "x{}", "f({})", "f({}0)", "{} pass", "{}: pass", "def f():\n    {}")
     return any(parse_python(way.format(code.replace("…", "_")))[0] is not None for way in ways)
 
 
-def test_code_that_is_shown_parses() -> None:
+@pytest.mark.parametrize(
+    "folders",
+    [("tests/specimens/lint",), ("benches/lint/corpus", "benches/lint/newcomers")],
+    ids=["specimens", "corpus"],
+)
+def test_code_that_is_shown_parses(folders: tuple[str, ...]) -> None:
     """What stands between backticks in a fix, but for commands and magics, and the author's lines with what is suggested."""
-    folders = [ROOT / "benches/lint/corpus", ROOT / "benches/lint/newcomers", ROOT / "tests/specimens/lint"]
-    found = lint(folders, nits=True).found
+    found = lint([ROOT / folder for folder in folders], nits=True).found
     shown = {code for item in found for code in re.findall(r"`([^`]+)`", item.hit.fix)}
     broken = [code for code in shown if not code.startswith(("%", "!", "--", "unchoke ")) and not _parses(code)]
     assert len(shown) > 100

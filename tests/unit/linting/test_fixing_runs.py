@@ -9,19 +9,20 @@ import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.linted import each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.fixing import FileRepair, repair
 from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import CODES, load_rule
+from unchoke.linting.rules import CODES, LoadedRule, load_rule
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "tests" / "specimens" / "fixing"
 PROGRAMS = sorted(path.name for path in FOLDER.glob("[a-z]*.py"))
-RULES = [load_rule(code) for code in CODES]
 FIXED = {
     "running_loss.py": "graph-kept",
     "own_checkpoint.py": "unsafe-load",
@@ -30,8 +31,14 @@ FIXED = {
 }
 
 
+@cache
+def rules() -> list[LoadedRule]:
+    return [load_rule(code) for code in CODES]
+
+
+@cache
 def fixed(name: str) -> FileRepair | None:
-    return repair(str(FOLDER / name), (FOLDER / name).read_bytes(), RULES)
+    return repair(str(FOLDER / name), (FOLDER / name).read_bytes(), rules())
 
 
 def output(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -49,13 +56,15 @@ def output(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", PROGRAMS)
+@each("name", PROGRAMS)
 def test_it_prints_the_same_before_and_after(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = output((FOLDER / name).read_text(encoding="utf-8"), tmp_path, monkeypatch)
+    folder = tmp_path / Path(name).stem
+    folder.mkdir()
+    before = output((FOLDER / name).read_text(encoding="utf-8"), folder, monkeypatch)
     assert before
     result = fixed(name)
     if result is not None:
-        assert output(result.data.decode(), tmp_path, monkeypatch) == before
+        assert output(result.data.decode(), folder, monkeypatch) == before
 
 
 def sonar(folder: Path) -> list[str]:
@@ -91,7 +100,7 @@ def test_programs_of_the_corpus_print_the_same(
     import torch
 
     data = (ROOT / path).read_bytes()
-    result = repair(path, data, RULES)
+    result = repair(path, data, rules())
     assert result is not None
     printed = []
     for text in (data.decode(), result.data.decode()):
@@ -103,25 +112,21 @@ def test_programs_of_the_corpus_print_the_same(
     assert "loss" in printed[0]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@each("name", PROGRAMS)
 def test_only_what_is_proven_is_edited(name: str) -> None:
     result = fixed(name)
     codes = {item.rule.code for item in result.applied} if result is not None else set()
     assert codes == ({FIXED[name]} if name in FIXED else set())
+    found, _ = lint_source(parse_source(name, (FOLDER / name).read_bytes()), rules())
+    assert all(item.hit.fix for item in found), "advice in words, edited or not"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_what_is_not_edited_is_still_told_in_words(name: str) -> None:
-    found, _ = lint_source(parse_source(name, (FOLDER / name).read_bytes()), RULES)
-    assert all(item.hit.fix for item in found)
-
-
-@pytest.mark.parametrize("name", sorted(FIXED))
-def test_a_second_time_changes_nothing_and_the_other_findings_stay(name: str) -> None:
-    found, _ = lint_source(parse_source(name, (FOLDER / name).read_bytes()), RULES)
+@each("name", sorted(FIXED))
+def test_second_fix_changes_nothing(name: str) -> None:
+    found, _ = lint_source(parse_source(name, (FOLDER / name).read_bytes()), rules())
     result = fixed(name)
     assert result is not None
-    assert repair(name, result.data, RULES) is None
+    assert repair(name, result.data, rules()) is None
     left = Counter(item.rule.code for item in found) - Counter(item.rule.code for item in result.applied)
     assert Counter(item.rule.code for item in result.found) == left
     assert not result.problems

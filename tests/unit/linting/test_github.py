@@ -29,7 +29,7 @@ def parsed(line: str) -> tuple[str, dict[str, str], str]:
     return match[1], {key: unescaped(value) for key, _, value in (part.partition("=") for part in match[2].split(","))}, match[3]
 
 
-def test_a_script_has_its_line_a_notebook_its_cell_in_words_and_what_is_not_read_a_notice(tmp_path: Path) -> None:
+def test_annotations_of_script_notebook_and_unread_file(tmp_path: Path) -> None:
     result = run_lint([str(folder_of_three(tmp_path))], select=[CODE]).result
     book, script, broken = (parsed(line) for line in render_github(result).splitlines())
     title = f"{CODE}: table parsed again for each sample"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tests.linted import BAD, BROKEN, CODE, GOOD, folder_of_three, notebook
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.linting.lint_session import run_lint
 
 
@@ -24,7 +23,7 @@ def test_a_notebook_on_stdin_is_read_as_one() -> None:
     assert (item.finding.cell, item.finding.line, item.finding.path) == (2, 10, "stdin")
 
 
-def test_what_cannot_be_read_is_no_finding_unless_nothing_can(tmp_path: Path) -> None:
+def test_unreadable_files_fail_only_if_all_are(tmp_path: Path) -> None:
     broken, good = tmp_path / "broken.py", tmp_path / "good.py"
     broken.write_text(BROKEN)
     good.write_text(GOOD)
@@ -47,7 +46,7 @@ def test_folders_that_are_nobodys_source_are_passed_over(tmp_path: Path) -> None
 
 
 def test_a_folder_without_code_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to lint"):
+    with refused("nothing-to-lint", str(tmp_path)):
         run_lint([str(tmp_path)])
 
 

@@ -27,7 +27,7 @@ def shown(line: str, *, name: str = "train.py") -> list[str]:
     return render_finding(item).splitlines()
 
 
-def test_a_finding_has_its_place_its_line_a_caret_and_what_to_do(tmp_path: Path) -> None:
+def test_finding_has_place_line_caret_and_fix(tmp_path: Path) -> None:
     result = linted(tmp_path / "train.py", BAD)
     lines = render_finding(result.result.found[0]).splitlines()
     assert lines[0] == f"{tmp_path / 'train.py'}:10:12: {CODE}: table parsed again for each sample"
@@ -44,7 +44,7 @@ def test_a_notebook_counts_lines_in_its_cell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "\tif 1: ", 'x = "日本"; ', 'x = "é"; ', 'x = "\x7f"; ', f'x = "{"long " * 60}"; '])
-def test_the_caret_stands_under_what_is_meant_whatever_is_before_it(before: str) -> None:
+def test_caret_stands_under_the_column(before: str) -> None:
     from unchoke.reports.layout import width
 
     source = f"if 1:\n{before}slow()\n" if before.startswith("\t") else f"{before}slow()\n"
@@ -59,13 +59,13 @@ def test_what_a_line_holds_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in "\n".join(shown('x = "\x1b[31m"; slow()\n', name="a\x1b.py"))
 
 
-def test_a_measured_gain_names_its_heading_and_a_fix_that_can_be_written_says_so() -> None:
+def test_gain_names_its_claim_and_fixable_is_marked() -> None:
     text = "\n".join(shown("slow()\n"))
     assert "10 × (measured: docs/claims.md, Planted chokes)" in text
     assert "write fast (--fix does it)" in text
 
 
-def test_the_sum_counts_rules_files_and_cells_and_names_the_next_command(tmp_path: Path) -> None:
+def test_summary_counts_and_names_next_command(tmp_path: Path) -> None:
     text = render_lint(run_lint([str(folder_of_three(tmp_path))], select=[CODE]))
     assert f"{tmp_path / 'broken.py'}:1: not read: " in text
     lines = {line.split()[0]: line.partition(" ")[2].strip() for line in text.splitlines()[-4:]}
@@ -122,7 +122,7 @@ def test_rules_are_listed_and_explained() -> None:
     assert "gain      10 × (measured: docs/claims.md, Planted chokes)" in render_rule(FIXABLE)
 
 
-def test_a_file_that_cannot_be_read_is_not_said_to_hold_nothing(tmp_path: Path) -> None:
+def test_unreadable_file_is_not_called_clean(tmp_path: Path) -> None:
     path = tmp_path / "old.py"
     path.write_text('import torch\nprint "hello"\n')
     text = render_lint(run_lint([str(path)]))
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_not_said_to_hold_nothing(tmp_path: Path) 
     assert "nothing could be read" in text
 
 
-def test_nits_left_out_are_counted_in_a_line_and_chokes_come_first(tmp_path: Path) -> None:
+def test_nits_are_counted_and_chokes_come_first(tmp_path: Path) -> None:
     nit = BAD.replace("import pandas", "import json").replace("pandas.read_csv", "json.loads")
     (tmp_path / "a.py").write_text(nit)
     text = render_lint(run_lint([str(tmp_path)]))
@@ -146,7 +146,7 @@ def test_nits_left_out_are_counted_in_a_line_and_chokes_come_first(tmp_path: Pat
     assert "left out" not in shown
 
 
-def test_an_edit_stands_under_the_fix_and_a_line_shown_above_is_not_said_again(tmp_path: Path) -> None:
+def test_edit_stands_under_the_fix_once(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("import torch\n\nmodel.load_state_dict(torch.load('a.pt'))\n")
     linted = run_lint([str(path)], select=["unsafe-load"], nits=True)

@@ -75,7 +75,7 @@ def validated(result: LintResult) -> dict[str, Any]:
     return run
 
 
-def test_rules_come_with_their_pages_and_results_point_at_them(tmp_path: Path) -> None:
+def test_results_point_at_rules_with_pages(tmp_path: Path) -> None:
     run = validated(run_lint([str(folder_of_three(tmp_path))], select=[CODE]).result)
     rules = run["tool"]["driver"]["rules"]
     assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [CODE, CODE]
@@ -83,7 +83,7 @@ def test_rules_come_with_their_pages_and_results_point_at_them(tmp_path: Path) -
     assert all(rule["fullDescription"]["text"].endswith(".") for rule in rules)
 
 
-def test_lines_and_columns_count_from_1_and_in_a_notebook_within_the_cell(tmp_path: Path) -> None:
+def test_lines_and_columns_count_from_1_in_the_cell(tmp_path: Path) -> None:
     run = validated(run_lint([str(folder_of_three(tmp_path))], select=[CODE]).result)
     book, script = (result["locations"][0] for result in run["results"])
     region = script["physicalLocation"]["region"]
@@ -125,7 +125,7 @@ def test_a_mechanical_fix_of_a_script_goes_along() -> None:
     assert replacement["deletedRegion"] == {"startLine": 1, "startColumn": 5, "endLine": 1, "endColumn": 9}
 
 
-def test_a_finding_is_known_again_when_its_line_moves_and_two_alike_are_told_apart() -> None:
+def test_fingerprints_survive_moves_and_tell_twins_apart() -> None:
     def prints(text: str) -> list[str]:
         found, problems = lint_source(parse_source("a.py", text.encode()), [FIXABLE])
         results = sarif_log(LintResult(found, problems, 1, 1), [FIXABLE])["runs"][0]["results"]

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.linted import each
 
 from unchoke.core.findings import Finding
 from unchoke.linting.lint_engine import lint
@@ -32,8 +32,8 @@ def found_in(file: Path) -> list[Finding]:
     return result.findings
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_there_is_a_bad_and_a_good_one_for_each_framework(code: str) -> None:
+@each("code", CODES)
+def test_bad_and_good_exist_for_each_framework(code: str) -> None:
     frameworks = ("torch",) if code in PYTORCH_ONLY else ("keras",) if code in KERAS_ONLY else ("torch", "keras")
     for framework in frameworks:
         for kind in ("bad", "good"):
@@ -43,7 +43,7 @@ def test_there_is_a_bad_and_a_good_one_for_each_framework(code: str) -> None:
     assert {file.name for file in files(code, "bad_")} == set(expected(code))
 
 
-@pytest.mark.parametrize("code", CODES)
+@each("code", CODES)
 def test_the_bad_ones_are_found_where_they_stand(code: str) -> None:
     for name, told in expected(code).items():
         findings = found_in(SPECIMENS / code / name)
@@ -56,7 +56,7 @@ def test_the_bad_ones_are_found_where_they_stand(code: str) -> None:
             assert finding.cell == told.get("cell")
 
 
-@pytest.mark.parametrize("code", CODES)
+@each("code", CODES)
 def test_nothing_is_found_in_the_good_ones(code: str) -> None:
     for file in files(code, "good_"):
         told = [finding for finding in found_in(file) if finding.code == code or finding.kind != "nit"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 EVALUATE = """
 import torch
@@ -64,6 +63,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("code", "source", "expected"), CASES)
+@each(("code", "source", "expected"), CASES)
 def test_the_deciding_fact_decides(code: str, source: str, expected: str) -> None:
     assert {item.kind for item in OneRule(code).found(source)} == ({expected} if expected else set())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from tests.linted import OneRule, notebook
+from tests.linted import OneRule, each, notebook
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import chosen_rules, lint, lint_source
@@ -23,7 +22,7 @@ def kinds(code: str, source: str) -> list[str]:
 # Whatever the rule: nobody waits for a training on numbers drawn at random
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "kind"),
     [
         ("data = TensorDataset(torch.randn(64, 3, 32, 32))", "nit"),
@@ -56,7 +55,7 @@ LOOKS = "import torch\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n
 TRAINS = "import torch\nnet = torch.nn.Linear(1, 1){}\nfor x in data:\n    net(x).backward()\n    opt.step()\n"
 
 
-def test_a_notebook_that_trains_is_taken_along_and_a_script_is_not(tmp_path: Path) -> None:
+def test_hard_coded_device_in_notebook_and_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(TRAINS.format(".cuda()"))
     (tmp_path / "notes.ipynb").write_text(notebook(TRAINS.format(".cuda()")))
     asked = {"select": ["hard-coded-cuda"]}
@@ -65,7 +64,7 @@ def test_a_notebook_that_trains_is_taken_along_and_a_script_is_not(tmp_path: Pat
     assert [item.kind for item in lint([tmp_path], **asked).findings] == ["risk", "nit"], "one of them does without"
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "kind"),
     [
         (TRAINS.format(".cuda()"), "risk"),
@@ -139,7 +138,7 @@ def test_a_drive_that_a_switch_asks_for_is_a_nit() -> None:
 # Graphs
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "found"),
     [
         ("def predict(net, loader):\n    for x in loader:\n        all.append(net(x))\n", 1),
@@ -147,7 +146,7 @@ def test_a_drive_that_a_switch_asks_for_is_a_nit() -> None:
         ("class A:\n  def forward(self, x): pass\n  def predict(self, xs):\n    for x in xs: all.append(net(x))\n", 0),
     ],
 )
-def test_what_decodes_step_by_step_is_run_without_gradients_by_its_callers(source: str, found: int) -> None:
+def test_stepwise_decoding_keeps_no_graph(source: str, found: int) -> None:
     head = "import torch\nall = []\nnet = torch.nn.Linear(3, 3)\n"
     assert len(kinds("graph-kept", head + source)) == found
 
@@ -155,7 +154,7 @@ def test_what_decodes_step_by_step_is_run_without_gradients_by_its_callers(sourc
 # What takes the place of what failed
 
 
-def test_a_blank_that_is_given_in_any_case_stands_for_nothing() -> None:
+def test_blank_given_in_any_case_is_no_risk() -> None:
     source = """\
 import cv2, torch
 class Data(torch.utils.data.Dataset):
@@ -174,7 +173,7 @@ class Data(torch.utils.data.Dataset):
 # Loops that visit no pixels
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("out[y, x] = image[y, x] * 2", 1),
@@ -210,7 +209,7 @@ def test_without_a_loader_nothing_is_sent_to_workers() -> None:
 # What the file shows to be another case
 
 
-@pytest.mark.parametrize(("last", "found"), [("", 1), ("imwrite(out / name, net.predict(image))", 0)])
+@each(("last", "found"), [("", 1), ("imwrite(out / name, net.predict(image))", 0)])
 def test_a_generator_that_writes_results_is_no_data_set(last: str, found: int) -> None:
     asked = "for n in names:\n        if os.path.exists(n): break\n"
     source = f"import os, cv2\ndef run(names):\n  for name in names:\n    image = cv2.imread(name)\n    {asked}    {last}\n"
@@ -254,7 +253,7 @@ def test_a_rule_without_a_record_is_a_nit() -> None:
     assert shown == PROVEN
 
 
-@pytest.mark.parametrize(
+@each(
     ("rounds", "data", "kind"),
     [
         ("for epoch in range(160):", "datasets.ImageFolder('photos')", "choke"),
@@ -264,12 +263,12 @@ def test_a_rule_without_a_record_is_a_nit() -> None:
         ("# %%\n# %%\nfor epoch in range(160):", "datasets.ImageFolder('photos')", "nit"),
     ],
 )
-def test_a_checkpoint_is_asked_for_where_the_file_shows_hours(rounds: str, data: str, kind: str) -> None:
+def test_checkpoint_is_asked_for_if_training_takes_hours(rounds: str, data: str, kind: str) -> None:
     head = "import torch\nfrom torchvision import datasets\nloader = torch.utils.data.DataLoader("
     assert kinds("no-checkpoint", f"{head}{data}, num_workers=2)\n{rounds}\n    for x in loader:\n{STEP}") == [kind]
 
 
-@pytest.mark.parametrize(
+@each(
     ("head", "count", "kind"),
     [
         ("net = torch.nn.Conv2d(3, 8, 3)\n", 20_000, "choke"),
@@ -282,7 +281,7 @@ def test_very_many_steps_of_convolutions_take_hours(head: str, count: int, kind:
     assert kinds("no-checkpoint", f"import torch\n{head}{loop}") == [kind]
 
 
-@pytest.mark.parametrize(
+@each(
     ("kept", "kind"), [("all.append(loss)", "choke"), ("all.append(info['loss'])", "nit"), ("all.append(ours.loss(out))", "nit")]
 )
 def test_a_graph_that_is_kept_has_to_be_proven(kept: str, kind: str) -> None:
@@ -322,7 +321,7 @@ def test_many_windows_may_come_of_one_decode_in_a_generator() -> None:
     assert kinds("oversized-decode", many + body.format("yield")) in ([], ["nit"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "does", "kind"),
     [
         ("", "cv2.imwrite(to, draw(image))", "risk"),
@@ -335,7 +334,7 @@ def test_a_hole_in_what_is_written_is_a_risk(error: str, does: str, kind: str) -
     assert kinds("blank-on-error", f"{loop}    except{error}:\n        pass\n") == [kind]
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "        try:\n            name = json.load(open(name))\n        except:\n            pass\n        return name\n",
@@ -343,7 +342,7 @@ def test_a_hole_in_what_is_written_is_a_risk(error: str, does: str, kind: str) -
         "                pass\n",
     ],
 )
-def test_where_it_goes_on_with_what_there_was_or_another_way_nothing_is_lost(body: str) -> None:
+def test_fallbacks_lose_nothing(body: str) -> None:
     head = "import json\nclass Data(Dataset):\n    def __getitem__(self, i):\n        name = self.names[i]\n"
     assert set(kinds("blank-on-error", head + body)) <= {"nit"}
 
@@ -376,7 +375,7 @@ def test_the_number_of_a_batch_is_not_the_picture() -> None:
     assert kinds("decoded-for-labels", head + "for n, (images, labels) in enumerate(loader):\n    count(labels)\n") == ["choke"]
 
 
-@pytest.mark.parametrize(("given", "kind"), [("", "choke"), (", workers=4", "nit")])
+@each(("given", "kind"), [("", "choke"), (", workers=4", "nit")])
 def test_workers_share_out_what_a_generator_warps(given: str, kind: str, tmp_path: Path) -> None:
     made = "from keras.preprocessing.image import ImageDataGenerator\nwarps = ImageDataGenerator(rotation_range=20)\n"
     fit = f"model.fit_generator(warps.flow_from_directory('photos'), epochs=50{given})\n"
@@ -385,7 +384,7 @@ def test_workers_share_out_what_a_generator_warps(given: str, kind: str, tmp_pat
     assert kinds("heavy-augmentation", made + fit) == ["nit"]  # a script: what runs it may have cores in plenty
 
 
-@pytest.mark.parametrize(("epochs", "kind"), [(10, "nit"), (100, "choke")])
+@each(("epochs", "kind"), [(10, "nit"), (100, "choke")])
 def test_a_mode_for_debugging_in_a_short_trial_is_meant(epochs: int, kind: str) -> None:
     head = f"import torch\ntorch.autograd.set_detect_anomaly(True)\nfor epoch in range({epochs}):\n    for x in loader:\n"
     assert kinds("anomaly-mode", head + STEP) == [kind]
@@ -407,7 +406,7 @@ def test_of_three_any_may_be_the_picture() -> None:
     assert kinds("decoded-for-labels", head + loop.replace("model(", "print(")) == ["choke"]
 
 
-def test_gradients_that_are_off_for_another_phase_freeze_nothing() -> None:
+def test_gradients_off_for_another_phase_freeze_nothing() -> None:
     head = "import torch, torchvision\nclass Trainer:\n    def __init__(self, model):\n        self.model = model\n"
     head += "        self.opt = torch.optim.SGD(model.parameters(), 0.1)\n"
     head += "        self.loader = torch.utils.data.DataLoader(torchvision.datasets.ImageFolder('a'), num_workers=4)\n"
@@ -418,7 +417,7 @@ def test_gradients_that_are_off_for_another_phase_freeze_nothing() -> None:
     assert kinds("frozen-recomputed", head + "Trainer(torchvision.models.resnet18()).train()\n") == []
 
 
-def test_a_card_that_the_caller_chose_is_not_taken_for_granted(tmp_path: Path) -> None:
+def test_device_number_given_by_the_caller_is_a_nit(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "__init__.py").write_text("from lib.a import move\n")
@@ -431,11 +430,11 @@ def test_a_card_that_the_caller_chose_is_not_taken_for_granted(tmp_path: Path) -
 # A notebook that trains on its pictures shows what is at stake
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "epochs", "kind"),
     [("ImageFolder('photos')", 30, "choke"), ("ImageFolder('photos')", 2, "nit"), ("CIFAR10('data')", 30, "nit")],
 )
-def test_in_a_notebook_that_trains_on_pictures_much_is_at_stake(data: str, epochs: int, kind: str, tmp_path: Path) -> None:
+def test_severity_in_a_notebook_that_trains_on_pictures(data: str, epochs: int, kind: str, tmp_path: Path) -> None:
     head = "import torch, torchvision\nfrom torchvision.datasets import ImageFolder, CIFAR10\n"
     head += f"loader = torch.utils.data.DataLoader({data}, num_workers=2, persistent_workers=True)\n"
     code = f"{head}for epoch in range({epochs}):\n    for x in loader:\n{STEP}"
@@ -446,9 +445,7 @@ def test_in_a_notebook_that_trains_on_pictures_much_is_at_stake(data: str, epoch
     assert [(Path(item.path or "").name, item.kind) for item in found] == [("a.ipynb", kind), ("a.py", "nit")]
 
 
-@pytest.mark.parametrize(
-    ("steps", "kind"), [("", "choke"), (", steps_per_epoch=1000", "choke"), (", steps_per_epoch=100", "nit")]
-)
+@each(("steps", "kind"), [("", "choke"), (", steps_per_epoch=1000", "choke"), (", steps_per_epoch=100", "nit")])
 def test_a_few_thousand_steps_are_over_in_minutes(steps: str, kind: str, tmp_path: Path) -> None:
     made = (
         "from keras.preprocessing.image import ImageDataGenerator\nphotos = ImageDataGenerator().flow_from_directory('photos')\n"
@@ -461,12 +458,12 @@ PHOTOS = "import torch\nfrom torchvision import datasets, transforms\n"
 PHOTOS += "loader = torch.utils.data.DataLoader(datasets.ImageFolder('a'))\n"
 
 
-@pytest.mark.parametrize(("after", "kind"), [("", "choke"), ("torch.save(net.state_dict(), 'net.pt')\n", "nit")])
+@each(("after", "kind"), [("", "choke"), ("torch.save(net.state_dict(), 'net.pt')\n", "nit")])
 def test_what_is_saved_in_the_end_is_not_lost_for_good(after: str, kind: str) -> None:
     assert kinds("no-checkpoint", PHOTOS + LOOP + after) == [kind]
 
 
-@pytest.mark.parametrize(("epochs", "kind"), [(40, "choke"), (25, "nit")])
+@each(("epochs", "kind"), [(40, "choke"), (25, "nit")])
 def test_a_notebook_dies_sooner(epochs: int, kind: str, tmp_path: Path) -> None:
     code = PHOTOS + LOOP.replace("160", str(epochs))
     (tmp_path / "a.ipynb").write_text(notebook(code))
@@ -481,16 +478,14 @@ def test_a_file_that_measures_time_is_no_training(tmp_path: Path) -> None:
     assert {Path(item.path or "").name: item.kind for item in found} == {"train.py": "choke", "benchmark_train.py": "nit"}
 
 
-@pytest.mark.parametrize(("indent", "kind"), [("    ", "nit"), ("", "risk")])
+@each(("indent", "kind"), [("    ", "nit"), ("", "risk")])
 def test_a_lambda_that_is_an_option(indent: str, kind: str) -> None:
     made = f"if args.scale:\n    pass\n{indent}scale = transforms.Lambda(lambda x: x / 255)\n"
     loader = "loader = torch.utils.data.DataLoader(datasets.ImageFolder('a', scale), num_workers=4)\n"
     assert kinds("unpicklable-dataset", PHOTOS + made + loader) == [kind]
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"), [("tf.io.decode_jpeg(p)", "nit"), ("tf.py_function(cv2.imread, [p], tf.uint8)", "choke")]
-)
+@each(("body", "kind"), [("tf.io.decode_jpeg(p)", "nit"), ("tf.py_function(cv2.imread, [p], tf.uint8)", "choke")])
 def test_tensorflow_runs_side_by_side_what_is_not_python(body: str, kind: str) -> None:
     read = f"import cv2\nimport tensorflow as tf\ndef read(p):\n    tf.io.decode_jpeg(p)\n    return {body}\n"
     assert kinds("no-workers", read + "train = tf.data.Dataset.list_files('a/*').map(read)\nmodel.fit(train, epochs=50)\n") == [
@@ -498,7 +493,7 @@ def test_tensorflow_runs_side_by_side_what_is_not_python(body: str, kind: str) -
     ]
 
 
-@pytest.mark.parametrize(("cut", "kind"), [("", ["choke"]), ("        loss.detach_()\n", [])])
+@each(("cut", "kind"), [("", ["choke"]), ("        loss.detach_()\n", [])])
 def test_a_loss_that_was_cut_off_keeps_no_graph(cut: str, kind: list[str]) -> None:
     step = f"import torch\ntotal = 0\n{LOOP}{cut}        total = total + loss\n"
     assert kinds("graph-kept", step) == kind
@@ -508,7 +503,7 @@ def test_the_second_of_a_maximum_are_indices() -> None:
     assert kinds("graph-kept", f"import torch\nbest = []\n{LOOP}        best.append(net(x).max(1)[1])\n") == []
 
 
-def test_a_function_that_trains_too_is_not_switched_as_a_whole() -> None:
+def test_function_that_also_trains_is_not_switched_whole() -> None:
     head = "import torch\nnet = torch.nn.Linear(1, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)\ndef epoch(loader, val):\n"
     train = "    for x in loader:\n" + STEP + "    net.eval()\n    for x in val:\n        print(net(x).argmax())\n"
     (found,) = OneRule("no-inference-mode").found(head + train + "for n in range(9):\n    epoch(a, b)\n")
@@ -519,20 +514,20 @@ def test_one_batch_that_is_looked_at_is_no_pass() -> None:
     assert kinds("decoded-for-labels", PHOTOS + "for images, labels in loader:\n    print(labels)\n    break\n") == []
 
 
-@pytest.mark.parametrize(("given", "told"), [("precision=32", True), ("precision=args.precision", False)])
+@each(("given", "told"), [("precision=32", True), ("precision=args.precision", False)])
 def test_precision_that_is_an_option_is_asked_for(given: str, told: bool) -> None:
     head = "import lightning as pl, torch, torchvision\nmodel = Net(torchvision.models.resnet50())\n"
     fit = f"trainer = pl.Trainer(max_epochs=50, accelerator='gpu' if torch.cuda.is_available() else 'cpu', {given})\n"
     assert bool(kinds("no-mixed-precision", head + fit + "trainer.fit(model)\n")) is told
 
 
-@pytest.mark.parametrize(("given", "kind"), [("num_workers=2", "risk"), ("**({'num_workers': 2} if cuda else {})", "nit")])
+@each(("given", "kind"), [("num_workers=2", "risk"), ("**({'num_workers': 2} if cuda else {})", "nit")])
 def test_workers_of_one_case_only(given: str, kind: str) -> None:
     code = PHOTOS.replace("('a'))", f"('a'), {given})")
     assert kinds("no-main-guard", code + "for x in loader:\n    print(x)\n") == [kind]
 
 
-@pytest.mark.parametrize(("given", "told"), [("", True), (", random_shift=True", False)])
+@each(("given", "told"), [("", True), (", random_shift=True", False)])
 def test_a_data_set_that_is_told_to_augment(given: str, told: bool) -> None:
     code = "import torch, torchvision\nclass Photos(torch.utils.data.Dataset):\n"
     code += "    def __getitem__(self, i):\n        return load(i)\n"
@@ -559,14 +554,14 @@ def test_workers_are_advised_with_what_would_stop_them() -> None:
     assert "first mend what would stop it: unpicklable-dataset (line 3)" in told and "__main__" in told
 
 
-def test_a_number_that_stands_there_is_changed_and_not_added() -> None:
+def test_given_number_is_changed_and_not_added() -> None:
     told = advice("no-workers", PHOTOS.replace("('a'))", "('a'), num_workers=0)") + LOOP)
     assert told.startswith("make `num_workers` 4 instead of 0") and "__main__" in told
     guarded = 'if __name__ == "__main__":\n    main()\n'
     assert "__main__" not in advice("no-workers", PHOTOS + LOOP + guarded)
 
 
-def test_a_function_of_a_notebook_is_not_found_by_workers_either(tmp_path: Path) -> None:
+def test_workers_do_not_find_a_notebooks_function(tmp_path: Path) -> None:
     code = PHOTOS.replace("('a'))", "('a', transform=lambda x: x), num_workers=4)")
     (tmp_path / "a.ipynb").write_text(notebook(code))
     (tmp_path / "b.py").write_text(code)
@@ -598,7 +593,7 @@ def test_a_function_has_no_self_to_keep_handles_in() -> None:
     assert "lru_cache" in told and "self." not in told
 
 
-def test_a_download_that_is_no_network_is_not_told_of_weights() -> None:
+def test_download_of_plain_data_gets_no_weights_advice() -> None:
     head = "import pickle, urllib.request\nurllib.request.urlretrieve('http://a.org/data.pkl', 'data.pkl')\n"
     told = advice("unsafe-load", head + "data = pickle.load(open('data.pkl', 'rb'))\n")
     assert "SHA-256" in told and "weights" not in told

@@ -13,9 +13,9 @@ from PIL import Image
 
 import records
 import unchoke
+from errors import refused
 from pages import OWN, guest, make_guard, save_findings, stranger
 from unchoke.core import atomic
-from unchoke.core.errors import DataError
 from unchoke.curation.data_finding import DataFinding
 from unchoke.local_page.catalogue import photo_id
 from unchoke.local_page.stored_pages import serve_page
@@ -59,7 +59,7 @@ def test_an_empty_workspace_says_what_to_type(tmp_path: Path, path: str, typed: 
     assert not (tmp_path / "none yet").exists()
 
 
-def test_the_runs_are_listed_with_their_result_and_lead_to_their_page_and_report(workspace: Path) -> None:
+def test_runs_lead_to_their_page_and_report(workspace: Path) -> None:
     client = guest(workspace)
     assert 'href="/runs/exp_1"' in client.get("/").text
     page = client.get("/runs/exp_1").text
@@ -75,9 +75,7 @@ def test_the_runs_are_listed_with_their_result_and_lead_to_their_page_and_report
 
 def test_two_runs_are_compared_and_one_is_not(workspace: Path) -> None:
     client = guest(workspace)
-    refused = client.get("/compare", params={"run": ["exp_1"]})
-    assert refused.status_code == 400
-    assert "two are compared" in refused.text
+    assert client.get("/compare", params={"run": ["exp_1"]}).status_code == 400
     assert client.get("/compare", params={"run": ["exp_1", "exp_7"]}).status_code == 400
 
 
@@ -97,7 +95,7 @@ def test_pictures_are_served_by_id_alone(workspace: Path, one: str) -> None:
         assert client.get(f"/{kind}/{one}").status_code == 404
 
 
-def test_a_thumbnail_is_small_made_once_and_made_again_when_the_photo_changes(own_photos: Path, workspace: Path) -> None:
+def test_thumbnail_is_made_again_when_the_photo_changes(own_photos: Path, workspace: Path) -> None:
     row = first_photo(workspace)
     text = (workspace / "manifest.csv").read_text(encoding="utf-8")
     mine = own_photos / row["sample_id"]
@@ -116,7 +114,7 @@ def test_a_thumbnail_is_small_made_once_and_made_again_when_the_photo_changes(ow
     assert client.get(f"/small/{photo_id(row['sample_id'])}").status_code == 422
 
 
-def test_a_large_picture_is_encoded_again_so_that_no_files_own_bytes_are_served(workspace: Path) -> None:
+def test_large_picture_is_encoded_again(workspace: Path) -> None:
     row = first_photo(workspace)
     answer = guest(workspace).get(f"/large/{photo_id(row['sample_id'])}")
     assert answer.content[:3] == b"\xff\xd8\xff"
@@ -142,7 +140,7 @@ def test_a_photos_page_shows_those_most_like_it(workspace: Path) -> None:
     assert "exp_1 says" in page or row["split"] == "train"
 
 
-def test_a_dropped_photo_is_answered_with_its_nearest_training_photos_and_nothing_is_kept(workspace: Path) -> None:
+def test_dropped_photo_gets_its_nearest_and_is_not_kept(workspace: Path) -> None:
     train = next(row for row in manifest(workspace) if row["split"] == "train")
     before = sorted(workspace.rglob("*"))
     client = guest(workspace)
@@ -159,16 +157,15 @@ def test_a_dropped_photo_is_answered_with_its_nearest_training_photos_and_nothin
 def test_what_is_no_picture_is_refused_in_words(workspace: Path, data: bytes) -> None:
     answer = guest(workspace).post("/ask", content=data, headers=OWN)
     assert answer.status_code == 422
-    assert "no picture that can be decoded" in answer.text
 
 
-def test_more_than_a_photo_is_refused_before_it_is_read_to_its_end(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_upload_is_refused_early(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from unchoke.local_page import photo_views
 
     monkeypatch.setattr(photo_views, "_MOST_PHOTO_BYTES", 1000)
     answer = guest(workspace).post("/ask", content=b"x" * 1001, headers=OWN)
     assert answer.status_code == 400
-    assert "more than 1,000 bytes" in answer.text
+    assert "1,000 bytes" in answer.text
 
 
 def test_hostile_names_are_text_everywhere(workspace: Path) -> None:
@@ -187,7 +184,7 @@ def test_hostile_names_are_text_everywhere(workspace: Path) -> None:
         assert HOSTILE in unescape(page), path
 
 
-def test_masks_lie_over_their_scenes_and_are_served_by_run_place_and_layer(workspace: Path) -> None:
+def test_masks_are_served_by_run_place_and_layer(workspace: Path) -> None:
     folder = workspace / "experiments" / "exp_1"
     record = records.build_segmentation(num_samples=2) | {"run": "exp_1"}
     atomic.write_json(folder / "record.json", json.loads(json.dumps(records.as_record(record).to_dict())))
@@ -234,37 +231,37 @@ def test_what_lint_found_is_shown_with_file_line_and_kind(tmp_path: Path) -> Non
     assert "<b>train" not in guest(root).get("/speed").text
     assert "unchoke profile -- python" not in page
     unchoke.lint([script], select=["unsafe-load"], ignore=["unsafe-load"], out=root)
-    assert "Nothing that holds training back" in guest(root).get("/speed").text
+    assert not [one for one in found if one.message in unescape(guest(root).get("/speed").text)]
 
 
 def test_findings_of_lint_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     atomic.write_text(tmp_path / "logs" / "lint.json", '{"findings": [{"nonsense": 1}]}')
     answer = guest(tmp_path).get("/speed")
     assert answer.status_code == 400
-    assert "lint command again" in answer.text
+    assert "lint.json" in answer.text
 
 
 @pytest.mark.parametrize(
     "policy", ["", "script-src 'unsafe-inline'", "default-src *", "script-src 'self'", "default-src 'none'; script-src http:"]
 )
 def test_a_page_without_a_policy_of_ours_is_not_served(policy: str) -> None:
-    with pytest.raises(DataError, match="no page of ours"):
+    with refused("not-our-page", "it"):
         serve_page(f'<meta http-equiv="Content-Security-Policy" content="{policy}"><p>', of="it")
 
 
-def test_a_small_file_with_very_many_pixels_is_refused_before_it_is_decoded(workspace: Path) -> None:
+def test_too_many_pixels_are_refused_before_decoding(workspace: Path) -> None:
     buffer = io.BytesIO()
     Image.new("1", (9000, 9000)).save(buffer, "PNG")
     answer = guest(workspace).post("/ask", content=buffer.getvalue(), headers=OWN)
     assert answer.status_code == 422
-    assert "the limit is 64,000,000" in answer.text
+    assert "64,000,000" in answer.text
 
 
-def test_a_problem_of_the_workspace_is_told_in_words_on_the_page(workspace: Path) -> None:
+def test_problem_of_the_workspace_is_shown(workspace: Path) -> None:
     (workspace / "corrections.csv").write_text("photo,what,value\nx,nonsense,y\n")
     answer = guest(workspace).get("/review")
     assert answer.status_code == 400
-    assert "corrects nothing" in answer.text
+    assert "nonsense" in answer.text
 
 
 def test_the_guard_is_what_serves(workspace: Path) -> None:

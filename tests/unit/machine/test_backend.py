@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from unchoke.core.errors import MachineError, UsageError
+from errors import refused
 from unchoke.machine import backend
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
@@ -28,7 +28,7 @@ def test_a_tensor_goes_there_and_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_the_peak_of_the_allocator_is_known_except_on_the_cpu(name: str) -> None:
+def test_allocator_peak_is_known_except_on_the_cpu(name: str) -> None:
     device = backend.torch_device(name)
     backend.reset_peak_memory(device)
     held = torch.ones(1000, device=device)
@@ -54,7 +54,7 @@ def test_a_policy_names_real_torch_things() -> None:
 
 
 @pytest.mark.skipif(not backend.has_glibc(), reason="glibc on Linux only")
-def test_freed_memory_is_kept_so_that_using_it_again_faults_no_pages() -> None:
+def test_freed_memory_is_kept_for_reuse() -> None:
     code = """
 import resource, sys
 from unchoke.machine.backend import keep_freed_memory
@@ -104,7 +104,7 @@ def test_a_limit_says_how_it_is_kept(name: str) -> None:
             torch.empty(limit_bytes, dtype=torch.uint8, device=device)
 
 
-def test_the_allocator_is_set_by_a_call_that_torch_does_not_warn_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocator_setting_makes_torch_warn_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     monkeypatch.setattr(backend.sys, "platform", "linux")
@@ -119,7 +119,7 @@ def test_the_allocator_is_set_by_a_call_that_torch_does_not_warn_of(monkeypatch:
     assert len(said) == 2
 
 
-def test_a_context_beside_others_that_come_and_go_is_a_stated_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_beside_others_is_a_stated_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     card = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (9_300_000_000, 10_000_000_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
@@ -129,11 +129,11 @@ def test_a_context_beside_others_that_come_and_go_is_a_stated_figure(monkeypatch
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_limit_of_nothing_or_beyond_the_device_is_refused_with_numbers(name: str) -> None:
+def test_impossible_limit_is_refused_with_numbers(name: str) -> None:
     device = backend.torch_device(name)
-    with pytest.raises(UsageError):
+    with refused("bad-memory-limit"):
         backend.limit_memory(device, 0)
-    with pytest.raises(MachineError) as caught:
+    with refused("memory-limit-too-high") as caught:
         backend.limit_memory(device, backend.device_total_bytes(device) * 2)
     assert "GB" in caught.value.why
 
@@ -142,7 +142,7 @@ def test_the_allocators_share_leaves_room_for_the_context() -> None:
     fraction = backend._allocator_fraction(4_000, context_bytes=500, total_bytes=7_000)
     assert fraction * 7_000 + 500 == pytest.approx(4_000)
     assert backend._allocator_fraction(7_000, context_bytes=0, total_bytes=6_999) == 1.0
-    with pytest.raises(MachineError) as caught:
+    with refused("memory-limit-too-low") as caught:
         backend._allocator_fraction(400_000_000, context_bytes=500_000_000, total_bytes=7_000_000_000)
     assert "400.0 MB" in caught.value.what
     assert "500.0 MB" in caught.value.why
@@ -155,7 +155,7 @@ def test_the_cpu_is_always_profiled_and_a_card_beside_it(name: str) -> None:
     assert len(found) == (2 if name == "cuda" else 1)
 
 
-def test_the_profiler_is_hushed_unless_someone_set_it_up_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiler_is_hushed_unless_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
     monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
     backend.quiet_profiler()

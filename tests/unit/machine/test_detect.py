@@ -40,14 +40,15 @@ def test_accelerators_are_those_torch_sees(facts: MachineFacts) -> None:
     assert all(card.memory_bytes > 0 and card.name for card in facts.accelerators)
 
 
-def test_the_disk_of_a_folder_that_is_not_made_yet_is_its_parents(tmp_path: Path) -> None:
+def test_disk_of_a_folder_to_come_is_its_parents(tmp_path: Path) -> None:
     assert detect_machine(tmp_path / "not" / "yet").disk_free_bytes > 0
 
 
 def test_a_failed_probe_becomes_a_note_and_a_cautious_value() -> None:
     probes = _Probes()
     assert probes.ask("the weather", lambda: 1 // 0, otherwise=7) == 7
-    assert probes.notes == ["could not determine the weather: ZeroDivisionError: integer division or modulo by zero"]
+    (note,) = probes.notes
+    assert "the weather" in note and "ZeroDivisionError" in note
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2, reason="needs two cores and affinity")
@@ -64,7 +65,7 @@ def lay_out(mount: Path, files: dict[str, str]) -> None:
         (mount / name).write_text(text)
 
 
-def test_version_2_counts_the_tightest_of_a_group_and_its_parents(tmp_path: Path) -> None:
+def test_cgroup2_counts_the_tightest_limit(tmp_path: Path) -> None:
     lay_out(tmp_path, {
         "box/cpu.max": "150000 100000\n", "box/inner/cpu.max": "max 100000\n",
         "box/memory.max": "1000000\n", "box/memory.current": "400000\n", "box/memory.stat": "anon 1\ninactive_file 100000\n",

@@ -25,14 +25,14 @@ def test_the_way_round_that_is_told_works_as_typed() -> None:
     subprocess.run([sys.executable, "-c", f"{around}\nimport timm\ntimm.create_model('test_resnet')"], check=True)
 
 
-def test_a_torchvision_of_another_build_is_a_warning_with_both_versions() -> None:
+def test_torchvision_of_another_build_is_a_warning() -> None:
     found = diagnose_import(NMS, torch="2.13.0+cpu", torchvision="0.28.0")
     assert (found.code, found.severity) == ("torchvision-build", "warning")
     assert "torchvision 0.28.0" in found.message and "torch 2.13.0+cpu" in found.message
     assert found.command.endswith("install --force-reinstall torch torchvision")
 
 
-def test_libraries_that_do_not_load_are_an_error_with_what_they_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_do_not_load_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "timm.py").write_text("import nowhere\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with LibraryTrial() as trial:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from unchoke.core.errors import MachineError
+from errors import refused
 from unchoke.machine.memory.memory_plan import MemoryRoom
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.masks.batch_size import largest_fitting
@@ -16,7 +14,7 @@ def took(batch: int, peak_bytes: int) -> ProbeResult:
     return ProbeResult(batch, "ok", StepCost(peak_bytes, 0.1), f"{peak_bytes} B")
 
 
-def test_the_largest_that_fits_beside_everything_else_is_taken() -> None:
+def test_largest_fitting_batch_chosen() -> None:
     failed = ProbeResult(8, "out of memory", fact="it held too much")
     choice = largest_fitting([took(1, 300), took(4, 550), took(6, 700), failed], ROOM)
     assert (choice.name, choice.value) == ("batch", 4)
@@ -24,8 +22,6 @@ def test_the_largest_that_fits_beside_everything_else_is_taken() -> None:
     assert [one["peak_bytes"] for one in choice.evidence["tried"]] == [300, 550, 700, None]
 
 
-def test_where_one_patch_does_not_fit_the_refusal_has_numbers() -> None:
-    with pytest.raises(MachineError, match=r"not even one patch at a time fits in 1\.0 kB") as caught:
+def test_one_patch_too_large_refused() -> None:
+    with refused("batch-does-not-fit", "1.0 kB", "600 B", "601 B"):
         largest_fitting([took(1, 601)], ROOM)
-    assert "600 B" in caught.value.why
-    assert "601 B" in caught.value.why

@@ -32,7 +32,7 @@ def patches_of(sizes: dict[str, tuple[int, int]], *, patch_px: int, overlap_px: 
 
 
 @pytest.mark.parametrize("size", [(1500, 1500), (603, 627), (300, 1000)])
-def test_windows_are_enough_apart_inside_and_the_test_split_comes_first(size: tuple[int, int]) -> None:
+def test_windows_apart_inside_test_split_first(size: tuple[int, int]) -> None:
     sizes = {"a": size, "b": size}
     patches = patches_of(sizes, patch_px=128, overlap_px=32)
     chosen = choose_samples(patches, sizes=sizes)
@@ -100,7 +100,7 @@ def test_errors_are_where_answers_and_truth_differ() -> None:
     assert error[10:20].min() > 160
 
 
-def test_the_note_counts_labelled_pixels_and_classes_that_occur() -> None:
+def test_note_counts_labelled_pixels_and_classes() -> None:
     truth, prediction = np.zeros((10, 10)), np.zeros((10, 10))
     truth[:5] = 255
     prediction[5:6] = 1
@@ -136,7 +136,7 @@ def reader(tmp_path: Path) -> PatchReader:
     return PatchReader({facts.scene_id: facts}, pool=pool, scales={facts.scene_id: scale}, standard=standard, mask=mask)
 
 
-def test_a_piece_is_what_stitching_the_whole_scene_gives_there(reader: PatchReader) -> None:
+def test_piece_equals_stitched_scene(reader: PatchReader) -> None:
     from unchoke.masks.stitch import plan_stitch
 
     (scene,) = reader.facts

@@ -40,7 +40,7 @@ def make_arrays(folder: Path, patches: list[Patch]) -> PatchArrays:
     return PatchArrays(arrays.mask_rows, arrays.count_rows, rows)
 
 
-def test_only_labelled_pixels_of_patches_that_train_are_drawn(tmp_path: Path) -> None:
+def test_only_labelled_training_pixels_drawn(tmp_path: Path) -> None:
     patches = make_patches(5, 2, train=4)
     sample = sample_pixels(make_arrays(tmp_path, patches), patches)
     assert set(sample.classes.tolist()) == {0, 1}

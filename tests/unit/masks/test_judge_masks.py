@@ -77,7 +77,7 @@ def test_figures_per_class_are_those_counted_by_hand() -> None:
     assert scores.metrics()["iou/water"] == scores.per_class[1].iou
 
 
-def test_a_split_is_judged_by_its_own_patches_where_others_overlap() -> None:
+def test_split_judged_by_its_own_patches() -> None:
     """The patches of the other split are always wrong; not a pixel may follow them."""
     mixed = patches(lambda box: "val" if box.left < 24 else "train")
     own = [(place, patch) for place, patch in enumerate(mixed) if patch.split == "val"]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import jaccard_score
 from torch.nn import functional as F
 
 from unchoke.core.mixing import hash_ids
@@ -37,7 +36,7 @@ def logits(num: int = 5) -> torch.Tensor:
     return torch.randn(num, CLASSES, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
 
-def test_without_dice_the_loss_is_torchs_cross_entropy_of_each_patch() -> None:
+def test_without_dice_loss_is_cross_entropy() -> None:
     masks = random_masks()
     weights = torch.tensor([0.5, 1.0, 2.0])
     aim = objective(masks, dice=0.0, class_weights=weights)
@@ -48,7 +47,7 @@ def test_without_dice_the_loss_is_torchs_cross_entropy_of_each_patch() -> None:
         assert found[number] == pytest.approx(float(summed) / int((truth != IGNORE).sum()), rel=1e-5)
 
 
-def test_dice_is_the_librarys_for_a_patch_that_has_every_class() -> None:
+def test_dice_equals_library_with_every_class() -> None:
     prepare_torchvision()
     from segmentation_models_pytorch.losses import DiceLoss
 
@@ -61,14 +60,14 @@ def test_dice_is_the_librarys_for_a_patch_that_has_every_class() -> None:
     assert float(ours) == pytest.approx(float(theirs(logits(1), torch.from_numpy(masks.astype(np.int64)))), rel=1e-4)
 
 
-def test_parts_of_a_batch_have_the_losses_they_have_together() -> None:
+def test_batch_parts_have_same_losses() -> None:
     aim = objective(random_masks())
     whole = aim.losses(logits(), aim.target_rows(np.arange(5)))
     parts = [aim.losses(logits()[place : place + 2], aim.target_rows(np.arange(5)[place : place + 2])) for place in (0, 2, 4)]
     assert torch.equal(torch.cat(parts), whole)
 
 
-def test_a_patch_without_labels_loses_nothing_and_is_not_judged() -> None:
+def test_unlabelled_patch_no_loss_not_judged() -> None:
     aim = objective(np.full((1, SIDE, SIDE), IGNORE, np.uint8))
     outputs = logits(1).requires_grad_()
     loss = aim.losses(outputs, aim.target_rows(np.arange(1))).sum()
@@ -78,7 +77,9 @@ def test_a_patch_without_labels_loses_nothing_and_is_not_judged() -> None:
     assert not aim.judged(outputs.detach(), np.arange(1)).any()
 
 
-def test_the_confusion_of_each_patch_is_counted_and_its_iou_is_scikit_learns() -> None:
+def test_confusion_iou_equals_scikit_learn() -> None:
+    from sklearn.metrics import jaccard_score
+
     masks = random_masks()
     aim = objective(masks)
     rows = aim.judged(logits(), np.arange(5))
@@ -115,14 +116,14 @@ def test_masks_are_turned_as_their_patches_are() -> None:
 
 
 @pytest.mark.parametrize("way", range(NUM_TURNS))
-def test_arrays_and_tensors_turn_alike_and_no_two_ways_are_the_same(way: int) -> None:
+def test_turns_alike_for_arrays_and_tensors(way: int) -> None:
     square = np.arange(12).reshape(1, 3, 4)[:, :, :3].copy()
     turned = turn(square, way)
     assert np.array_equal(turned, turn(torch.from_numpy(square), way).numpy())
     assert sum(np.array_equal(turned, turn(square, other)) for other in range(NUM_TURNS)) == 1
 
 
-def test_rare_classes_weigh_more_and_the_mean_pixel_weighs_one() -> None:
+def test_rare_classes_weigh_more_mean_one() -> None:
     counts = np.array([900, 90, 10])
     assert weigh_classes(counts, "none") is None
     for how in ("tempered", "balanced"):

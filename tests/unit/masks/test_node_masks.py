@@ -16,7 +16,7 @@ def test_bands_that_follow_each_other_stay_together() -> None:
     assert [band for task in split_bands(todo, 8) for band in task] == todo
 
 
-def test_tasks_are_small_where_there_is_little_and_never_too_large() -> None:
+def test_tasks_small_and_never_too_large() -> None:
     assert task_size(4, slots=8) == 1
     assert task_size(60, slots=4) == 5
     assert task_size(10_000, slots=4) == 8

@@ -46,7 +46,7 @@ def test_bands_are_stretched_over_their_valid_pixels_alone() -> None:
     assert len(np.unique(picture[:10].reshape(-1, 3), axis=0)) == 2
 
 
-def test_a_band_without_any_variation_or_without_valid_pixels_is_a_flat_picture() -> None:
+def test_flat_band_is_flat_picture() -> None:
     flat = np.full((3, 8, 8), 7, np.float32)
     assert (paint_bands(flat, ["a", "b", "c"], np.ones((8, 8), bool)) == 128).all()
     assert paint_bands(np.full((3, 8, 8), np.nan, np.float32), ["a", "b", "c"], np.zeros((8, 8), bool)).max() < 255
@@ -60,14 +60,14 @@ def test_each_pixel_of_a_mask_has_the_colour_of_its_class() -> None:
     assert colours[3] not in class_colours(3)
 
 
-def test_an_overlay_leaves_the_first_class_and_unknown_pixels_as_they_are() -> None:
+def test_overlay_keeps_first_class_and_unknown() -> None:
     picture = np.full((1, 3, 3), 100, np.uint8)
     laid = paint_overlay(picture, np.array([[0, 1, IGNORED]], np.uint8), 2)
     assert (laid[0, [0, 2]] == 100).all()
     assert (laid[0, 1] != 100).any()
 
 
-def test_errors_have_the_colour_of_the_true_class_and_right_answers_are_faint() -> None:
+def test_errors_coloured_by_true_class() -> None:
     picture = np.zeros((1, 4, 3), np.uint8)
     truth = np.array([[1, 1, 0, IGNORED]], np.uint8)
     prediction = np.array([[1, 0, 1, 1]], np.uint8)
@@ -78,7 +78,7 @@ def test_errors_have_the_colour_of_the_true_class_and_right_answers_are_faint() 
     assert len({tuple(one) for one in (right, missed, invented, unlabelled)}) == 4
 
 
-def test_colours_are_fixed_and_distinct_for_as_many_classes_as_a_mask_can_hold() -> None:
+def test_class_colours_fixed_and_distinct() -> None:
     colours = class_colours(255)
     assert (colours[0], as_hex(colours[1])) == (BACKGROUND, "#0072b2")
     assert colours[:4] == class_colours(4)

@@ -55,7 +55,7 @@ def test_another_digest_is_another_file(tmp_path: Path) -> None:
     assert (tmp_path / "masks-01234567.npy").read_bytes() == (tmp_path / "masks-ffffffff.npy").read_bytes()
 
 
-def test_a_build_that_is_stopped_leaves_nothing_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+def test_stopped_build_restarts_same_bytes(tmp_path: Path) -> None:
     build(tmp_path / "whole")
 
     def stopped(patch: Patch) -> np.ndarray:
@@ -71,10 +71,12 @@ def test_a_build_that_is_stopped_leaves_nothing_and_ends_with_the_same_bytes(tmp
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_scene_that_breaks_is_named_the_others_stay_and_it_is_tried_again_next_time(tmp_path: Path) -> None:
+def test_broken_scene_named_and_tried_again(tmp_path: Path) -> None:
     def broken(patch: Patch) -> np.ndarray:
         if patch.patch_id == "a_r8_c0":
-            raise SceneError("a.tif is cut short", why="it ends early", try_="copy it again", path="a.tif")
+            raise SceneError(
+                "a.tif is cut short", code="unreadable-scene", why="it ends early", try_="copy it again", path="a.tif"
+            )
         return mask_of(patch)
 
     arrays, failed = build(tmp_path, broken)

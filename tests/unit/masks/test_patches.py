@@ -64,7 +64,7 @@ def facts(scene: Scene, pool: HandlePool) -> SceneFacts:
     return inspect_scene(scene, pool=pool)
 
 
-def test_patches_cover_the_scene_and_are_named_after_their_corner(facts: SceneFacts) -> None:
+def test_patches_cover_scene_named_by_corner(facts: SceneFacts) -> None:
     patches = plan_patches([facts], patch_px=32, overlap_px=8)
     assert [patch.patch_id for patch in patches[:4]] == ["s1_r0_c0", "s1_r0_c24", "s1_r0_c48", "s1_r24_c0"]
     assert all((patch.box.height, patch.box.width) == (32, 32) for patch in patches)
@@ -81,7 +81,7 @@ def test_splits_are_added_to_patches_without_changing_them(facts: SceneFacts) ->
     assert [(patch.patch_id, patch.box) for patch in divided] == [(patch.patch_id, patch.box) for patch in patches]
 
 
-def test_the_manifest_keeps_its_version_until_its_content_changes(tmp_path: Path, facts: SceneFacts) -> None:
+def test_manifest_version_kept_until_change(tmp_path: Path, facts: SceneFacts) -> None:
     patches = plan_patches([facts], patch_px=64, overlap_px=0)
     parents = {"s1": "some, where/B2.tif"}
     first = save_patch_manifest(tmp_path, patches, parents=parents, features={})
@@ -97,7 +97,7 @@ def test_the_manifest_keeps_its_version_until_its_content_changes(tmp_path: Path
     assert (rows[0]["features_path"], rows[1]["features_path"]) == ("", "features/a.npz")
 
 
-def test_pixels_are_scaled_then_standardised_and_nought_where_not_valid(facts: SceneFacts, pool: HandlePool) -> None:
+def test_pixels_scaled_standardised_zero_if_invalid(facts: SceneFacts, pool: HandlePool) -> None:
     scale = SceneScale("given", (10.0, 20.0), (0.0, 0.0))
     standard = BandStandard((100.0, 100.0), (50.0, 50.0))
     reader = PatchReader({"s1": facts}, pool=pool, scales={"s1": scale}, standard=standard)
@@ -152,7 +152,7 @@ def part(mean: float, *, size: int = 8) -> tuple[np.ndarray, np.ndarray]:
     return bands, RANDOM.random((size, size)) > 0.3
 
 
-def test_it_is_the_mean_and_deviation_of_all_valid_pixels_together() -> None:
+def test_standard_is_mean_and_deviation_of_valid() -> None:
     parts = [part(10.0), part(1e5, size=5), part(-3.0, size=3)]
     measured = measure_standard(parts, num_bands=2)
     values = np.concatenate([bands[:, valid].astype(np.float64) for bands, valid in parts], axis=1)
@@ -160,7 +160,7 @@ def test_it_is_the_mean_and_deviation_of_all_valid_pixels_together() -> None:
     assert measured.std == pytest.approx(values.std(axis=1))
 
 
-def test_a_band_that_is_the_same_everywhere_is_not_divided_by_nothing() -> None:
+def test_constant_band_not_divided_by_zero() -> None:
     bands = np.full((1, 4, 4), 7.0, np.float32)
     assert measure_standard([(bands, np.ones((4, 4), bool))], num_bands=1) == BandStandard((7.0,), (1.0,))
 
@@ -170,7 +170,7 @@ def test_without_a_valid_pixel_nothing_is_changed() -> None:
     assert measure_standard([nothing], num_bands=2) == BandStandard((0.0, 0.0), (1.0, 1.0))
 
 
-def test_invalid_pixels_become_nought_and_outliers_are_kept_within_the_limit() -> None:
+def test_invalid_zero_outliers_clipped() -> None:
     bands = np.array([[[10.0, 12.0], [1e9, np.nan]]], np.float32)
     valid = np.array([[True, True], [True, False]])
     shown = BandStandard((10.0,), (2.0,)).apply(bands, valid)

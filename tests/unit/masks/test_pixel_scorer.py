@@ -57,7 +57,7 @@ def test_more_than_two_classes_have_no_index() -> None:
     assert find_index(bands[:, :1], spectra()[1], STANDARD) is None
 
 
-def test_trees_and_index_are_added_up_and_come_back_from_a_file(tmp_path: Path) -> None:
+def test_trees_and_index_add_up_and_reload(tmp_path: Path) -> None:
     bands, classes = spectra()
     trees = grow_trees(PixelSample(bands, classes, np.arange(len(bands))), 2)
     assert trees is not None

@@ -27,7 +27,7 @@ def grown(sample: PixelSample, num_classes: int) -> PixelTrees:
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 5])
-def test_the_kept_trees_say_bit_for_bit_what_scikit_learns_do(num_classes: int) -> None:
+def test_kept_trees_equal_scikit_learn_bitwise(num_classes: int) -> None:
     sample = pixels(num_classes)
     model = _fit(sample, num_classes)
     trees = grown(sample, num_classes)

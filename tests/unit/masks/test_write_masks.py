@@ -13,8 +13,8 @@ import rasterio
 from PIL import Image
 from rasterio.crs import CRS
 
+from errors import refused
 from unchoke.core.boxes import Box
-from unchoke.core.errors import MachineError
 from unchoke.masks.paint import class_colours
 from unchoke.masks.stitch import BandValues, StitchPlan
 from unchoke.masks.write_masks import NO_CLASS, MaskFiles, MaskPart, PartStore, is_photo, plan_files, to_part, write_masks
@@ -40,7 +40,7 @@ def test_the_likeliest_class_wins_and_of_equals_the_first() -> None:
     assert part.probabilities[:, 0, 0].tolist() == [51, 127, 76]
 
 
-def test_what_is_not_a_number_has_no_class_and_no_probability() -> None:
+def test_nan_has_no_class_no_probability() -> None:
     values = np.full((2, 100, 3), 0.5, np.float32)
     values[:, 70, 1] = np.nan
     values[1, 90, 2] = np.nan
@@ -100,7 +100,7 @@ def test_a_part_with_a_flipped_byte_counts_as_missing(tmp_path: Path) -> None:
     assert not store.done(BAND)
 
 
-def test_parts_without_probabilities_do_not_serve_where_they_are_wanted(tmp_path: Path) -> None:
+def test_parts_without_probabilities_not_reused(tmp_path: Path) -> None:
     values = np.zeros((3, BAND.height, BAND.width), np.float32)
     open_store(tmp_path, probabilities=False).save(BAND, to_part(values, probabilities=False))
     assert open_store(tmp_path, probabilities=False).load(BAND).probabilities is None
@@ -188,7 +188,7 @@ def test_both_files_are_cloud_optimised(written: MaskFiles) -> None:
             assert file.compression.name == "deflate"
 
 
-def test_overviews_of_classes_hold_no_class_that_is_not_there(written: MaskFiles) -> None:
+def test_overviews_hold_only_present_classes(written: MaskFiles) -> None:
     with rasterio.open(written.classes) as file:
         small = file.read(1, out_shape=(275, 325))
     assert set(np.unique(small)) <= {0, 1, 2, NO_CLASS}
@@ -209,7 +209,7 @@ def test_gdalinfo_finds_the_place_too(written: MaskFiles) -> None:
     assert "Origin = (500000.0" in told
 
 
-def test_the_same_parts_give_the_same_bytes_in_blocks_of_any_size(written: MaskFiles, tmp_path: Path) -> None:
+def test_same_parts_same_bytes_any_block_size(written: MaskFiles, tmp_path: Path) -> None:
     other = replace(PLAN, strip_px=256, band_px=768)
     for number, plan in enumerate((PLAN, other)):
         files = plan_files(tmp_path / str(number), "scene", MAP, probabilities=True)
@@ -257,7 +257,7 @@ def test_a_scene_of_one_pixel_has_a_mask_of_one_pixel(tmp_path: Path) -> None:
         assert tuple(file.transform)[:6] == MAP.transform
 
 
-def test_a_file_that_does_not_fit_is_said_and_nothing_half_written(tmp_path: Path) -> None:
+def test_file_size_limit_leaves_no_half_mask(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     import signal
 
@@ -271,7 +271,7 @@ def test_a_file_that_does_not_fit_is_said_and_nothing_half_written(tmp_path: Pat
     heeded = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, before[1]))
     try:
-        with pytest.raises(MachineError):
+        with refused("mask-not-written", "scene_classes.tif"):
             write_masks(PLAN, parts, grid=MAP, class_names=NAMES, files=files)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

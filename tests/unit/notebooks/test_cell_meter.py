@@ -44,9 +44,9 @@ def test_seconds_and_cpu_seconds_are_those_of_the_work() -> None:
 
 @linux
 def test_cpu_seconds_of_a_child_process_count() -> None:
-    code = "import time\nwhile time.process_time() < 0.7: pass"
+    code = "import time\nwhile time.process_time() < 0.3: pass"
     figures = measured(lambda: subprocess.run([sys.executable, "-c", code], check=True))
-    assert figures["cpu_s"] >= 0.69
+    assert figures["cpu_s"] >= 0.29
     assert figures["children_peak_bytes"] > 1_000_000
 
 
@@ -90,7 +90,7 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield Batches
 
 
-def test_waiting_for_batches_is_timed_and_the_loader_left_as_it_was(loader: Any) -> None:
+def test_batch_waits_are_timed_and_loader_restored(loader: Any) -> None:
     original = loader.__next__
     batches = loader()
 

@@ -124,7 +124,7 @@ def test_a_look_at_some_pictures_is_not_all_of_them(source: str) -> None:
     assert "decodes everything" not in read(IMAGES, source)[1].deeds
 
 
-def test_a_script_is_told_by_what_it_does_where_it_is_written_and_where_it_is_run() -> None:
+def test_script_actions_where_written_and_where_run() -> None:
     script = f"%%writefile train.py\n{LOOP}\nfor epoch in range(3):\n    train_one(model, loader)"
     written, run = read(script, "!python train.py --fast")
     assert written.words == "writes train.py (trains, defines the training)"

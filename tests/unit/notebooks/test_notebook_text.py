@@ -50,7 +50,7 @@ def record(*, ran: bool, device: int | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_table_has_a_line_for_each_cell_and_ends_with_the_next_command() -> None:
+def test_table_has_a_line_per_cell_and_next_command() -> None:
     text = render_notebook(record(ran=False))
     assert "3 cells of code, 1 of text; 2 choke points; not run" in text
     line = next(line for line in text.splitlines() if line.strip().startswith("3 "))
@@ -89,7 +89,7 @@ def test_a_device_has_a_column_where_there_is_one(device: int | None) -> None:
     assert (" device " in text.splitlines()[2]) == (device is not None)
 
 
-def test_markdown_is_a_table_that_text_from_the_notebook_cannot_break() -> None:
+def test_notebook_text_cannot_break_the_markdown_table() -> None:
     text = render_notebook_markdown(record(ran=True))
     table = [line for line in text.splitlines() if line.startswith("| ")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
@@ -100,7 +100,7 @@ def test_markdown_is_a_table_that_text_from_the_notebook_cannot_break() -> None:
     assert code("a `b`") == "`` a `b` ``"
 
 
-def test_the_page_is_whole_and_what_the_notebook_holds_stays_text() -> None:
+def test_page_is_complete_and_escapes_notebook_text() -> None:
     page = render_notebook_html(record(ran=True))
     assert page.startswith("<!doctype html>")
     assert "<script" not in page

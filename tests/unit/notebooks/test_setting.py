@@ -51,7 +51,7 @@ def test_torch_is_seen_where_it_is_imported() -> None:
     assert not setting("import tensorflow as tf").torch
 
 
-def test_a_script_that_a_cell_writes_counts_for_the_notebook_and_for_the_cell_that_runs_it() -> None:
+def test_written_script_counts_for_notebook_and_cell() -> None:
     script = "%%writefile train.py\nfrom torchvision.datasets import ImageFolder\ndata = ImageFolder('hops/train')\n"
     found = setting(script + "for epoch in range(30):\n    step()", "!python train.py", "!python other.py")
     assert found.task == NotebookTask("classes", "hops")

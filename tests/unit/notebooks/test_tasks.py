@@ -101,7 +101,7 @@ def test_what_the_code_does_not_show_is_no_task(source: str) -> None:
         ("import gym\nenv = gym.make('x')\ngym.spaces", "learns from rewards"),
     ],
 )
-def test_what_unchoke_has_nothing_for_has_no_task_even_on_class_folders(lines: str, words: str) -> None:
+def test_unsupported_work_has_no_task(lines: str, words: str) -> None:
     assert task(FOLDERS + "ImageFolder('hops')\n" + lines) == NotebookTask(other=words)
 
 
@@ -125,5 +125,5 @@ def test_masks_have_a_command_only_where_scenes_are_read() -> None:
         ("books/book.ipynb", "/data/hops", "/data/hops"),
     ],
 )
-def test_paths_are_those_of_the_folder_the_command_is_typed_in(notebook: str, written: str, typed: str) -> None:
+def test_paths_are_relative_to_the_working_folder(notebook: str, written: str, typed: str) -> None:
     assert task(FOLDERS + f"ImageFolder('{written}')", notebook=notebook).data == typed

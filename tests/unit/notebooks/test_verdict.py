@@ -61,7 +61,7 @@ def verdict(*deeds: str, findings: tuple[Finding, ...] = (), run: CellRun | None
         (("reads tables", "plots"), "keep", ""),
     ],
 )
-def test_what_a_cell_does_decides_where_nothing_was_measured(deeds: tuple[str, ...], word: str, command: str) -> None:
+def test_cell_actions_decide_if_nothing_was_measured(deeds: tuple[str, ...], word: str, command: str) -> None:
     found = verdict(*deeds)
     assert (found.word, found.command) == (word, command)
     assert found.reason
@@ -71,7 +71,7 @@ def test_what_is_done_only_once_may_stay() -> None:
     assert verdict("downloads", "unpacks archives", guarded=True).word == "keep"
 
 
-def test_a_choke_point_is_to_be_optimised_with_its_rules_command() -> None:
+def test_choke_point_is_optimised_with_its_rules_command() -> None:
     found = verdict("makes loaders", findings=(finding("eval-batch"), finding("stat-per-sample", "unchoke check DATA")))
     assert (found.word, found.command) == ("optimise", "unchoke check photos")
     assert found.reason == "line 7: there is eval-batch (and 1 more)"
@@ -109,7 +109,7 @@ def test_tiles_one_by_one_are_segmented() -> None:
         (("makes loaders",), "unchoke fit DATA"),
     ],
 )
-def test_no_command_is_named_that_could_not_read_the_notebooks_data(deeds: tuple[str, ...], rule: str) -> None:
+def test_no_command_that_cannot_read_the_data(deeds: tuple[str, ...], rule: str) -> None:
     reading = CellReading(1, "some code of this cell", deeds, deeds)
     found = judge(reading, (finding("a-rule", rule),) if rule else (), NO_COMMAND, earlier={})
     assert found.command == ""
@@ -122,7 +122,7 @@ def test_what_is_no_python_is_kept_and_said_to_be_unread() -> None:
     assert found == CellVerdict("keep", "not read: R is no Python")
 
 
-def test_training_that_took_seconds_is_not_segmented_and_hours_are() -> None:
+def test_only_long_training_is_segmented() -> None:
     assert verdict("trains", run=ran(0.2)).word == "keep"
     assert verdict("trains", run=ran(700.0)).word == "segment"
     stopped = verdict("trains", run=ran(600.0, status="timeout"))
@@ -130,7 +130,7 @@ def test_training_that_took_seconds_is_not_segmented_and_hours_are() -> None:
     assert "stopped at 10 min 0 s" in stopped.reason
 
 
-def test_a_cell_that_takes_most_of_the_time_or_memory_says_so() -> None:
+def test_cell_with_most_time_or_memory_says_so() -> None:
     slow = verdict("computes", run=ran(3.0))
     assert slow == CellVerdict("optimise", "takes 3.0 s of the run's 3.5 s (86%)")
     hungry = verdict("computes", run=ran(0.1, rise=700 * MB))

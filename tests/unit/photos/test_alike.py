@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import TYPE_CHECKING
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unchoke.core.packed_text import PackedTextDtype
 from unchoke.core.text_column import TextColumn
 from unchoke.photos.alike import codes_of, first_alike, places_in, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CELLS = st.lists(st.sampled_from(["", "a", "b", "é", "a b", "ab"]), max_size=40)
 
 
 def column(cells: list[str]) -> pd.Series[str]:
+    import pandas as pd
+
     return pd.Series(cells, dtype="str")
 
 
@@ -34,7 +39,9 @@ def test_texts_with_equal_hashes_are_told_apart() -> None:
 
 
 @given(CELLS)
-def test_numbers_follow_the_order_of_the_texts_and_lead_back_to_them(cells: list[str]) -> None:
+def test_codes_follow_order_and_lead_back(cells: list[str]) -> None:
+    from unchoke.core.packed_text import PackedTextDtype
+
     codes, names = codes_of(column(cells))
     assert names == sorted(set(cells))
     assert text_of(codes, names).tolist() == cells

@@ -9,7 +9,7 @@ import pytest
 
 from unchoke.core.ceilings import Ceiling
 from unchoke.core.events import ignore
-from unchoke.photos.check_samples import Inspection, check, prepare
+from unchoke.photos.check_samples import Inspection, prepare
 from unchoke.photos.manifest import save_manifest
 from unchoke.runs.session import open_session
 
@@ -20,9 +20,7 @@ def ceilings(photos: Path, out: Path) -> dict[str, Ceiling]:
         return session.ceilings
 
 
-def test_looking_into_files_is_compared_with_one_reader_alone(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_speed_compared_with_one_reader(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
     found = ceilings(photos, tmp_path / "out")["check"]
     assert (found.num_items, found.slowest, found.facts) == (42, "reading", {"readers": 2})
@@ -35,19 +33,19 @@ def test_a_quick_look_is_not_measured(photos: Path, tmp_path: Path, monkeypatch:
     assert ceilings(photos, tmp_path / "out") == {}
 
 
-def test_copies_are_dropped_when_asked_for_and_that_is_said(own_photos: Path, tmp_path: Path) -> None:
+def test_copies_dropped_when_asked(own_photos: Path, tmp_path: Path) -> None:
     original = min(own_photos.rglob("*.jpg"))
     shutil.copy(original, original.with_name("zz_copied.jpg"))
-    how = {"on_event": ignore, "workers": 1}
-    plain = check(own_photos, out=tmp_path / "plain", **how)
-    assert "duplicate-images" in {finding.code for finding in plain.findings}
-    dropped = check(own_photos, out=tmp_path / "dropped", drop_duplicates=True, **how)
-    assert "duplicate-images" not in {finding.code for finding in dropped.findings}
-    assert dropped.num_samples == plain.num_samples - 1
-    assert [choice.evidence for choice in dropped.choices if "copies of others" in choice.reason] == [{"dropped": 1}]
+    for drop, num in ((False, 43), (True, 42)):
+        typed = {"data": own_photos, "workers": 1, "drop_duplicates": drop}
+        with open_session(typed, out=tmp_path / str(drop), on_event=ignore) as session:
+            found = prepare(session)
+        assert ("duplicate-images" in {finding.code for finding in found.findings}) != drop
+        assert len(found.samples) == num
+        assert ({"dropped": 1} in [choice.evidence for choice in session.choices]) == drop
 
 
-def test_copies_that_an_earlier_manifest_tore_apart_keep_their_side_and_are_not_scored(own_photos: Path, tmp_path: Path) -> None:
+def test_copies_across_earlier_splits_not_scored(own_photos: Path, tmp_path: Path) -> None:
     def look() -> Inspection:
         with open_session({"data": own_photos, "workers": 1}, out=tmp_path / "out", on_event=ignore) as session:
             prepared = prepare(session)
@@ -80,7 +78,7 @@ def write_pasture(folder: Path, photos: Path, *, days: bool) -> Path:
 
 
 @pytest.mark.parametrize("days", [True, False])
-def test_biomass_keeps_days_together_where_the_table_has_them(photos: Path, tmp_path: Path, days: bool) -> None:
+def test_biomass_days_kept_together(photos: Path, tmp_path: Path, days: bool) -> None:
     typed = {"data": write_pasture(tmp_path, photos, days=days), "images": [photos], "preset": "biomass", "expect": "any"}
     with open_session({**typed, "workers": 1}, out=tmp_path / "out", on_event=ignore) as session:
         prepared = prepare(session)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from unchoke.core.listing import FileEntry
 from unchoke.photos.copies import diagnose_copies, find_unscored, keep_one_copy
 from unchoke.photos.preflight import can_be_left_out
@@ -22,12 +20,12 @@ def numbered(splits: Sequence[str], labels: Sequence[str] | None = None) -> Samp
     return make([f"{row:03d}.jpg" for row in range(len(splits))], labels or ["a"] * len(splits), splits)
 
 
-def test_a_copy_is_not_scored_on_a_later_side_than_its_first() -> None:
+def test_copy_not_scored_on_later_side() -> None:
     samples = numbered(["train", "val", "test", "val", "test", "test", "test"])
     unscored = find_unscored(samples, ["1", "1", "1", "2", "2", "3", "3"])
     assert [(one.sample_id, one.split) for one in unscored] == [("001.jpg", "val"), ("002.jpg", "test"), ("004.jpg", "test")]
-    assert unscored[0].reason == "a copy of '000.jpg', which is on the train side"
-    assert "the val side" in unscored[2].reason
+    assert "'000.jpg'" in unscored[0].reason and "train" in unscored[0].reason
+    assert "'003.jpg'" in unscored[2].reason and "val" in unscored[2].reason
 
 
 def test_copies_with_other_labels_train_but_are_not_scored() -> None:
@@ -37,25 +35,24 @@ def test_copies_with_other_labels_train_but_are_not_scored() -> None:
         ("002.jpg", "duplicate-label-conflict"),
         ("003.jpg", "duplicate-label-conflict"),
     ]
-    assert "another label" in unscored[0].reason
 
 
 def test_pictures_that_were_not_read_are_copies_of_none() -> None:
     assert find_unscored(numbered(["train", "test"]), ["", ""]) == []
 
 
-def test_few_copies_that_spoil_the_score_can_be_left_out_and_many_not() -> None:
+def test_few_copies_can_be_left_out() -> None:
     contents = ["same", "same", *map(str, range(38))]
     samples = numbered(["train", "test", *["train"] * 38])
     for rate, enough in ((0.05, True), (0, False)):
         (finding,) = diagnose_copies(samples, contents, failure_rate=rate)
         assert (finding.code, finding.severity, can_be_left_out(finding)) == ("duplicate-across-splits", "error", enough)
-        assert "1 file of val and test left out of the score; 2.5% of all files" in finding.message
+        assert "1 file" in finding.message and "2.5%" in finding.message
     (finding,) = diagnose_copies(numbered(["test", "test", *["train"] * 38]), contents, failure_rate=0.05)
     assert (finding.code, finding.severity) == ("duplicate-images", "info")
 
 
-def test_folders_that_are_copies_of_one_another_are_named_once() -> None:
+def test_copied_folders_named_once() -> None:
     names = [f"{folder}/{row}.jpg" for folder in ("a", "b", "c") for row in range(5)]
     samples = make([*names, "c/extra.jpg"], ["x"] * 16, ["train"] * 16)
     contents = [*(str(row) for _ in range(3) for row in range(5)), "other"]
@@ -76,7 +73,9 @@ def test_of_copies_with_one_label_the_first_stays() -> None:
     assert keep_one_copy(samples, ["1", "1", "2", "2", ""]) == [True, False, True, True, True]
 
 
-def test_of_copies_on_several_sides_the_one_on_the_first_stays() -> None:
+def test_first_side_keeps_its_copy() -> None:
+    import pandas as pd
+
     assert keep_one_copy(numbered(["test", "val", "train"]), ["1", "1", "1"]) == [False, False, True]
     previous = pd.DataFrame({"sample_id": ["001.jpg"], "split": ["train"]})
     assert keep_one_copy(numbered(["", "", ""]), ["1", "1", "1"], previous) == [False, True, False]

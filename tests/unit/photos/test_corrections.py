@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core.errors import DataError, UsageError
+from errors import refused
 from unchoke.core.listing import FileEntry
 from unchoke.photos.corrections import (
     DROP,
@@ -37,7 +37,7 @@ def written(file: Path, *decisions: Correction) -> Path:
     return file
 
 
-def test_the_last_line_about_a_photo_holds_and_an_empty_value_takes_it_back(tmp_path: Path) -> None:
+def test_last_line_holds_empty_takes_back(tmp_path: Path) -> None:
     file = written(tmp_path / "corrections.csv", Correction("a/1.jpg", LABEL, "b"), Correction("a/1.jpg", USE, DROP))
     append_corrections(file, [Correction("a/1.jpg", LABEL, "c"), Correction("a/1.jpg", USE, "")])
     found = load_corrections(file)
@@ -62,53 +62,43 @@ def test_lines_are_added_behind_what_somebody_wrote_by_hand(tmp_path: Path) -> N
     [
         ("a.jpg,use,perhaps", "'perhaps'"),
         ("a.jpg,colour,red", "'colour'"),
-        (",label,b", "no photo"),
+        (",label,b", "corrections.csv"),
         ("a.jpg,value:x,many", "'many'"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, line: str, says: str) -> None:
     file = tmp_path / "corrections.csv"
     file.write_text(f"photo,what,value\nb.jpg,label,b\n{line}\n")
-    with pytest.raises(DataError, match="line 3") as error:
+    with refused("bad-correction", "line 3", says):
         load_corrections(file)
-    assert says in error.value.what
 
 
-def test_a_file_without_the_columns_is_refused_with_an_example(tmp_path: Path) -> None:
+def test_corrections_without_columns_refused(tmp_path: Path) -> None:
     file = tmp_path / "corrections.csv"
     file.write_text("file,label\na.jpg,b\n")
-    with pytest.raises(DataError) as error:
+    with refused("unreadable-corrections", "photo,what,value"):
         load_corrections(file)
-    assert "photo,what,value" in error.value.try_
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "code", "named"),
     [
-        (b"photo,what,value\na.jpg,use\n", "line 2: it ends before its value"),
-        ("photo,what,value\nä.jpg,label,b\n".encode("latin-1"), "line 2 holds the byte 0xe4, which is not UTF-8"),
-        ("photo,what,value\n".encode("utf-16"), "it is UTF-16"),
-        (b'photo,what,value\na.jpg,label,b\n"b.jpg,label', "line 3: "),
-        ("photo,what,value\na.jpg,label,ä".encode()[:-1], "line 2 holds the byte 0xc3"),
+        (b"photo,what,value\na.jpg,use\n", "bad-correction", ("line 2",)),
+        ("photo,what,value\nä.jpg,label,b\n".encode("latin-1"), "unreadable-corrections", ("line 2", "0xe4")),
+        ("photo,what,value\n".encode("utf-16"), "unreadable-corrections", ("UTF-16",)),
+        (b'photo,what,value\na.jpg,label,b\n"b.jpg,label', "unreadable-corrections", ("line 3",)),
+        ("photo,what,value\na.jpg,label,ä".encode()[:-1], "unreadable-corrections", ("line 2", "0xc3")),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, data: bytes, says: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, data: bytes, code: str, named: tuple[str, ...]) -> None:
     file = tmp_path / "corrections.csv"
     file.write_bytes(data)
-    with pytest.raises(DataError) as error:
-        load_corrections(file)
-    assert says in f"{error.value.what} {error.value.why}"
-
-
-def test_one_line_that_corrects_nothing_is_said_in_the_singular(tmp_path: Path) -> None:
-    file = tmp_path / "corrections.csv"
-    file.write_text("photo,what,value\na.jpg,use,perhaps\n")
-    with pytest.raises(DataError, match="1 line that corrects nothing"):
+    with refused(code, str(file), *named):
         load_corrections(file)
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
-def test_what_a_spreadsheet_saves_is_read_and_added_to_in_its_manner(tmp_path: Path, mark: str) -> None:
+def test_spreadsheet_dialects_kept(tmp_path: Path, mark: str) -> None:
     file = tmp_path / "corrections.csv"
     rows = [["photo", "what", "value"], ["a/1, b.jpg", "Use", "DROP"], ["b.jpg", "Label", "B"]]
     file.write_text("\ufeff" + "".join(f"{mark.join(row)}\r\n" for row in rows), encoding="utf-8", newline="")
@@ -126,7 +116,7 @@ def test_names_that_look_like_formulas_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_no_nonsense_can_be_appended() -> None:
-    with pytest.raises(UsageError):
+    with refused("bad-correction", "'maybe'"):
         Correction("a.jpg", USE, "maybe")
 
 
@@ -146,7 +136,7 @@ def test_labels_and_groups_change_and_strangers_are_told(tmp_path: Path) -> None
     assert [finding.code for finding in found.findings] == ["corrections-unknown"]
 
 
-def test_decisions_that_change_nothing_are_named_with_the_reason(tmp_path: Path) -> None:
+def test_unused_decisions_named_with_reason(tmp_path: Path) -> None:
     file = written(
         tmp_path / "corrections.csv",
         Correction("a/1.jpg", GROUP, "nope.jpg"),
@@ -158,7 +148,7 @@ def test_decisions_that_change_nothing_are_named_with_the_reason(tmp_path: Path)
     )
     found = apply_corrections(some_samples(), load_corrections(file), {"c/1.jpg": "/data/c/1.jpg"})
     assert found.num_used == 2
-    assert "`unchoke check` says why not the others" in found.choice(load_corrections(file)).reason
+    assert "`unchoke check`" in found.choice(load_corrections(file)).reason
     (finding,) = found.findings
     assert finding.code == "corrections-unused"
     assert {(photo, what): why for photo, what, _, why in finding.evidence["decisions"]} == {
@@ -167,7 +157,7 @@ def test_decisions_that_change_nothing_are_named_with_the_reason(tmp_path: Path)
         ("b/1.jpg", "group"): "the other photo is dropped",
         ("c/1.jpg", "label"): "the photo is dropped",
     }
-    assert "'nope.jpg' (there is no such photo to be with)" in finding.message
+    assert "'nope.jpg'" in finding.message
 
 
 def test_a_dropped_photo_does_not_come_back_under_its_path(tmp_path: Path) -> None:
@@ -197,6 +187,6 @@ def test_a_labelled_photo_outside_the_data_is_added(tmp_path: Path) -> None:
     assert {finding.code for finding in found.findings} == {"corrections-new-class"}
 
 
-def test_a_group_goes_where_most_of_it_is_and_trains_where_that_is_undecided() -> None:
+def test_group_goes_to_its_majority_side() -> None:
     sides = one_side(["g", "g", "g", "h", "h", ""], ["test", "test", "train", "val", "train", "test"])
     assert sides == ["test", "test", "test", "train", "train", "test"]

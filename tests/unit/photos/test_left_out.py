@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from unchoke.photos.left_out import FILE, keep_left_out
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def refuse(text: str) -> None:
@@ -15,6 +17,8 @@ def refuse(text: str) -> None:
 
 
 def manifest(**columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
     names = ["a", "b", "c"]
     return pd.DataFrame(
         {"sample_id": names, "path": names, "group": [""] * 3, "split": ["train", "test", "val"], **columns}, dtype="str"
@@ -42,7 +46,7 @@ def test_a_photo_that_comes_back_has_its_earlier_side(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists(), "without a manifest all sides are drawn anew"
 
 
-def test_what_was_left_out_before_there_were_folds_has_none_to_keep(tmp_path: Path) -> None:
+def test_left_out_before_folds_has_none(tmp_path: Path) -> None:
     keep = partial(keep_left_out, folder=tmp_path, warn=refuse)
     keep(manifest(), dropped=["b"])
     folded = without(manifest(fold=["0", "1", "2"]), "b").astype({"fold": "int64"})

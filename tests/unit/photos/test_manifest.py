@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.core.errors import DamagedFile, DataError
+from errors import refused
 from unchoke.core.listing import FileEntry
 from unchoke.photos.manifest import load_manifest, recall_manifest, render_manifest, save_manifest
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
@@ -67,11 +66,13 @@ def test_there_may_be_no_manifest_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "sample_id,path,split,dry\na,/d,train,much\n", "sample_id,path,split\n\xff"])
 def test_a_spoilt_manifest_is_explained(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.csv").write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match="manifest"):
+    with refused("damaged-manifest", f"rm {tmp_path / 'm.csv'}"):
         load_manifest(tmp_path / "m.csv")
 
 
-def test_text_columns_are_text_even_when_they_look_like_numbers(tmp_path: Path) -> None:
+def test_text_columns_stay_text(tmp_path: Path) -> None:
+    import pandas as pd
+
     save_manifest(samples_of(["007", "1e3"], ["01", "1"]), tmp_path / "m.csv")
     loaded = load_manifest(tmp_path / "m.csv")
     assert isinstance(loaded, pd.DataFrame)
@@ -90,30 +91,29 @@ def test_inputs_keep_every_digit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_half_a_manifest_is_refused_with_the_way_to_new_splits(tmp_path: Path, sealed: bool) -> None:
+def test_half_a_manifest_refused(tmp_path: Path, sealed: bool) -> None:
     file = tmp_path / "manifest.csv"
     save_manifest(samples_of(["a", "b", "c", "d"], ["x", "y", "x", "y"]), file)
     if not sealed:
         (tmp_path / "SHA256SUMS").unlink()
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2 + 3])
-    with pytest.raises(DamagedFile if sealed else DataError) as caught:
+    with refused("damaged-file" if sealed else "damaged-manifest", f"rm {file}"):
         load_manifest(file)
-    assert f"rm {file}" in caught.value.try_
 
 
 def test_a_manifest_that_was_there_once_is_missed(tmp_path: Path) -> None:
     told: list[str] = []
     assert recall_manifest(tmp_path / "manifest.csv", told.append) is None
-    assert not told
     save_manifest(samples_of(["a"], ["x"]), tmp_path / "manifest.csv")
     assert recall_manifest(tmp_path / "manifest.csv", told.append) is not None
+    assert not told
     (tmp_path / "manifest.csv").unlink()
     assert recall_manifest(tmp_path / "manifest.csv", told.append) is None
-    assert "splits are made anew" in told[0]
+    assert len(told) == 1
 
 
-def test_a_manifest_from_before_there_were_seals_opens_and_is_sealed_when_saved(tmp_path: Path) -> None:
+def test_manifest_without_checksum_gets_one_on_save(tmp_path: Path) -> None:
     file, samples = tmp_path / "manifest.csv", samples_of(["a"], ["x"])
     file.write_bytes(render_manifest(samples))
     assert load_manifest(file) is not None

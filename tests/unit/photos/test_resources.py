@@ -14,7 +14,7 @@ def test_plenty_of_room_needs_no_words(tmp_path: Path) -> None:
     assert diagnose_room(PLENTY, NEED, tmp_path) == []
 
 
-def test_a_disk_too_small_is_an_error_and_the_rest_are_warnings(tmp_path: Path) -> None:
+def test_small_disk_is_error_rest_warnings(tmp_path: Path) -> None:
     found = diagnose_room(FreeRoom(disk_bytes=10**8, memory_bytes=10**8, descriptors=20), NEED, tmp_path)
     assert [(finding.code, finding.severity) for finding in found] == [
         ("disk-too-small", "error"),
@@ -27,7 +27,7 @@ def test_a_disk_too_small_is_an_error_and_the_rest_are_warnings(tmp_path: Path) 
     assert found[2].command.startswith("ulimit -n ")
 
 
-def test_disk_need_grows_with_samples_and_views_and_memory_hardly_does() -> None:
+def test_disk_need_grows_with_samples_and_views() -> None:
     small, large, viewed = (
         estimate_need(num, num_views=views, default_encoder=True) for num, views in ((1000, 1), (50_000, 1), (1000, 4))
     )
@@ -38,7 +38,7 @@ def test_disk_need_grows_with_samples_and_views_and_memory_hardly_does() -> None
     assert other.disk_bytes > small.disk_bytes
 
 
-def test_room_is_measured_even_where_the_folder_is_yet_to_be_made(tmp_path: Path) -> None:
+def test_room_measured_before_folder_exists(tmp_path: Path) -> None:
     room = measure_room(tmp_path / "not" / "yet")
     assert room.disk_bytes > 0
     assert room.memory_bytes > 0

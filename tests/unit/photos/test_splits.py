@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from unchoke.core.errors import DataError, UsageError
+from errors import refused
 from unchoke.core.listing import FileEntry
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 from unchoke.photos.splits import assign_splits
@@ -68,12 +68,12 @@ def test_unknown_content_ties_nothing() -> None:
 @pytest.mark.parametrize(
     ("size", "expected"), [(1, {"train": 1}), (3, {"train": 1, "val": 1, "test": 1}), (4, {"train": 2, "val": 1, "test": 1})]
 )
-def test_small_classes_train_first_and_are_tested_from_three_on(size: int, expected: dict[str, int]) -> None:
+def test_small_classes_train_first(size: int, expected: dict[str, int]) -> None:
     done, _ = assign_splits(make(["big"] * 100 + ["small"] * size))
     assert counts(done, "small") == expected
 
 
-def test_tiny_classes_still_leave_something_to_validate_and_test() -> None:
+def test_tiny_classes_leave_val_and_test() -> None:
     done, _ = assign_splits(make(["a", "a", "b", "b", "c", "c"]))
     assert counts(done) == {"train": 4, "val": 1, "test": 1}
     assert set(done.frame.loc[done.frame["split"] == "train", "label"]) == {"a", "b", "c"}
@@ -90,7 +90,7 @@ def test_given_splits_are_kept() -> None:
     assert choices[0].value == "as given"
 
 
-def test_a_side_that_the_given_splits_lack_is_taken_from_train() -> None:
+def test_lacking_split_taken_from_train() -> None:
     given = ["train"] * 80 + ["test"] * 20
     done, choices = assign_splits(make(["a"] * 100, splits=given))
     assert done.frame["split"].tolist()[80:] == ["test"] * 20
@@ -108,7 +108,7 @@ def test_rows_without_a_given_split_fill_the_quotas() -> None:
 
 
 def test_splits_without_train_are_refused() -> None:
-    with pytest.raises(DataError, match="train"):
+    with refused("no-training-samples", "test, val"):
         assign_splits(make(["a"] * 4, splits=["test", "val", "test", "val"]))
 
 
@@ -121,10 +121,10 @@ def test_folds_test_each_sample_once_and_are_kept() -> None:
     assert rounds[0].groupby(["label", "fold"]).size().unique().tolist() == [10, 5]
     again, choices = assign_splits(samples, folds=5, seed=4, previous=rounds[0])
     assert again.frame["fold"].equals(rounds[0]["fold"])
-    assert "75 samples kept" in choices[0].reason
+    assert "75" in choices[0].reason
     anew, choices = assign_splits(samples, folds=3, previous=rounds[0])
     assert set(anew.frame["fold"]) == {0, 1, 2}
-    assert "anew" in choices[0].reason
+    assert "75" not in choices[0].reason, "none was kept"
 
 
 def test_a_new_row_of_a_known_group_joins_it() -> None:
@@ -134,19 +134,25 @@ def test_a_new_row_of_a_known_group_joins_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"val_share": 0.6, "test_share": 0.4}, {"val_share": -0.1}, {"folds": 2}, {"folds": 5, "fold": 5}, {"fold": 1}],
+    ("wrong", "code"),
+    [
+        ({"val_share": 0.6, "test_share": 0.4}, "bad-split-shares"),
+        ({"val_share": -0.1}, "bad-split-shares"),
+        ({"folds": 2}, "no-such-fold"),
+        ({"folds": 5, "fold": 5}, "no-such-fold"),
+        ({"fold": 1}, "folds-missing"),
+    ],
     ids=str,
 )
-def test_impossible_divisions_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError):
+def test_impossible_divisions_are_refused(wrong: dict[str, float], code: str) -> None:
+    with refused(code, *map(str, wrong.values())):
         assign_splits(make(["a"] * 10), **wrong)  # type: ignore[arg-type]
 
 
 def test_folds_need_enough_samples_and_no_given_splits() -> None:
-    with pytest.raises(DataError, match="5 folds"):
+    with refused("too-many-folds", "5", "2"):
         assign_splits(make(["a"] * 10, groups=["x", "y"] * 5), folds=5)
-    with pytest.raises(UsageError, match="itself"):
+    with refused("folds-and-splits"):
         assign_splits(make(["a"] * 10, splits=["train"] * 10), folds=5)
 
 
@@ -163,7 +169,7 @@ def test_regression_is_stratified_by_the_first_target() -> None:
     assert "stratified by y" in choices[0].value
 
 
-def test_folds_of_ones_own_are_numbered_in_their_order_and_kept() -> None:
+def test_own_folds_in_natural_order() -> None:
     farms = ["farm 10", "farm 2", "farm 1"] * 20
     done, (choice,) = assign_splits(make(["a", "b"] * 30, folds=farms), fold=1)
     assert dict(zip(farms, done.frame["fold"], strict=True)) == {"farm 1": 0, "farm 2": 1, "farm 10": 2}
@@ -171,26 +177,25 @@ def test_folds_of_ones_own_are_numbered_in_their_order_and_kept() -> None:
     assert choice.value == "3 folds as 'farm' says: 'farm 2' (fold 1) tests, 'farm 10' (fold 2) validates"
 
 
-def test_rows_without_a_fold_of_their_own_join_their_group_or_the_smallest_fold() -> None:
+def test_rows_without_fold_join_group_or_smallest() -> None:
     farms = ["a"] * 30 + ["b"] * 30 + ["c"] * 10 + [""] * 5
     groups = [""] * 29 + ["g"] + [""] * 40 + ["g"] + [""] * 4
     done, (choice,) = assign_splits(make(["x"] * 75, folds=farms, groups=groups))
     assert done.frame["fold"].tolist()[70:] == [0, 2, 2, 2, 2]
-    assert "5 samples without one" in choice.reason
+    assert "5 " in choice.reason
 
 
-def test_the_number_of_folds_that_was_asked_for_yields_to_the_column_with_a_word() -> None:
+def test_fold_column_overrides_number_of_folds() -> None:
     done, (choice,) = assign_splits(make(["x"] * 40, folds=["a", "b", "c", "d"] * 10), folds=5)
     assert done.frame["fold"].max() == 3
-    assert "asked for, 5, is not used" in choice.reason
+    assert "5" in choice.reason
 
 
-def test_a_column_with_two_values_and_a_fold_beyond_the_last_are_refused() -> None:
-    with pytest.raises(UsageError, match="'farm' has 2 values"):
+def test_too_few_fold_values_or_fold_too_high() -> None:
+    with refused("no-such-fold", "'farm'", "2"):
         assign_splits(make(["x"] * 4, folds=["a", "b"] * 2))
-    with pytest.raises(UsageError, match="fold 3 of 3") as caught:
+    with refused("no-such-fold", "3", "--fold 2"):
         assign_splits(make(["x"] * 6, folds=["a", "b", "c"] * 2), fold=3)
-    assert "--fold 2" in caught.value.try_
 
 
 def test_regression_is_stratified_by_the_heaviest_target() -> None:
@@ -202,8 +207,3 @@ def test_regression_is_stratified_by_the_heaviest_target() -> None:
     assert "stratified by total" in choice.value
     for _, rows in done.frame.groupby("fold"):
         assert Counter(int(value // 10) for value in rows["total"]) == dict.fromkeys(range(10), 2)
-
-
-def test_samples_that_are_all_on_other_sides_than_train_are_refused() -> None:
-    with pytest.raises(DataError, match="no sample is in the train split"):
-        assign_splits(make(["a", "b"] * 3, splits=["test"] * 6))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from unchoke.core.settings import Settings, validate
@@ -14,6 +13,8 @@ from unchoke.photos.value_findings import diagnose_fold_names, diagnose_folds, d
 
 
 def samples(kind: str = "regression", *, split: str | list[str] = "", group: str = "", **values: list[Any]) -> Samples:
+    import pandas as pd
+
     num = len(next(iter(values.values())))
     names = tuple(sorted(set(values["label"]))) if kind == "classification" else tuple(values)
     fixed = {"sample_id": [f"s{row}" for row in range(num)], "path": "", "size_bytes": 0, "mtime_ns": 0}
@@ -75,7 +76,7 @@ def test_folds_that_only_spelling_tells_apart_are_named() -> None:
     assert diagnose_fold_names(replace(rows, fold_name="")) == []
 
 
-def test_a_target_that_never_changes_is_an_error_alone_and_a_warning_among_others() -> None:
+def test_constant_target_error_alone_warning_among_others() -> None:
     assert found(samples(height=[7, 7, 7])) == {"constant-target": "error"}
     assert found(samples(height=[7, 7, 7], width=[1, 2, 3])) == {"constant-target": "warning"}
 
@@ -99,21 +100,21 @@ def test_a_single_group_leaves_nothing_to_judge_by() -> None:
     rows = samples(height=[1, 2, 3], group="g", split="train")
     (finding,) = diagnose_sides(rows, Settings(), given=False)
     assert (finding.code, finding.severity) == ("empty-side", "error")
-    assert "1 group of 'plant'" in finding.message
+    assert "'plant'" in finding.message
     (warned,) = diagnose_sides(rows, Settings(), given=True)
     assert warned.severity == "warning"
     assert diagnose_sides(rows, validate({"val_share": 0, "test_share": 0}), given=False) == []
 
 
-def test_one_empty_side_is_a_warning_and_folds_have_sides_of_their_own() -> None:
+def test_one_empty_side_warns() -> None:
     rows = samples(height=[1, 2, 3], split=["train", "train", "val"])
     (finding,) = diagnose_sides(rows, Settings(), given=False)
     assert finding.severity == "warning"
-    assert "no sample is on the test side" in finding.message
+    assert finding.code == "empty-side" and "test" in finding.message
     assert diagnose_sides(rows, validate({"folds": 3}), given=False) == []
 
 
-def test_folds_of_ones_own_with_one_class_and_classes_in_one_fold_are_named() -> None:
+def test_own_folds_of_one_class_named() -> None:
     rows = samples("classification", label=["a", "b", "a", "c", "a", "a"]).with_columns(fold=[0, 0, 1, 1, 2, 2])
     assert diagnose_folds(rows) == [], "folds that were made here spread what there is"
     single, alone = diagnose_folds(replace(rows, fold_name="farm"))

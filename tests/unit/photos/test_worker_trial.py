@@ -63,12 +63,12 @@ def test_a_trial_left_before_it_is_over_leaves_no_process(photos: Path) -> None:
 def test_what_fails_in_the_worker_is_told_with_its_reason(tmp_path: Path) -> None:
     (finding,) = try_worker(ImageSet((str(tmp_path / "gone.jpg"),)))
     assert (finding.code, finding.severity) == ("worker-cannot-load", "error")
-    assert "missing: the file is gone" in finding.message
+    assert "missing: " in finding.message
     assert "read_bytes" in finding.evidence["traceback"]
     assert "loader[0]" in finding.fix
 
 
-def test_a_lambda_deep_inside_a_dataset_is_named_by_its_path() -> None:
+def test_lambda_in_dataset_named_by_path() -> None:
     dataset = Bag(root="x", transform=Bag(fns=[len, lambda image: image]))
     (finding,) = try_worker(dataset, name="dataset")
     assert (finding.code, finding.severity) == ("unpicklable", "error")
@@ -77,7 +77,7 @@ def test_a_lambda_deep_inside_a_dataset_is_named_by_its_path() -> None:
     assert "dataset.transform.fns[1]" in finding.fix
 
 
-def test_locks_handles_and_generators_are_named_wherever_they_hide(handle: Any) -> None:
+def test_unpicklable_attributes_named_by_path(handle: Any) -> None:
     hidden = {
         "dataset.files['b c']": Bag(files={"a": 1, "b c": handle}),
         "dataset.lock": Bag(lock=threading.Lock()),

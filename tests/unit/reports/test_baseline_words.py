@@ -28,7 +28,7 @@ def record(accuracy: float, gain: tuple[float, float, float], *, balanced: tuple
     )
 
 
-def test_a_model_below_the_commonest_class_says_so_before_anything_else():
+def test_model_below_the_commonest_class_says_so_first():
     found = record(0.666, (-0.003, -0.02, 0.014), balanced=(0.45, 0.4))
     first = render_fit_result(found).splitlines()[0]
     assert first.startswith("exp_1 does not beat always answering “nv”, the commonest class: accuracy 66.6 % against 66.9 %")
@@ -62,12 +62,12 @@ def test_one_that_tells_nothing_apart_is_given_other_advice():
     assert "unchoke check" in said
 
 
-def test_a_difference_within_noise_is_called_so_and_a_clear_one_is_not():
+def test_difference_within_noise_is_called_so():
     assert "chance alone can give" in warning(record(0.68, (0.011, -0.005, 0.03)))
     assert warning(record(0.74, (0.071, 0.05, 0.09))) == ""
 
 
-def test_the_headline_and_the_list_of_runs_hold_the_baseline():
+def test_headline_and_list_hold_the_baseline():
     found = record(0.74, (0.071, 0.05, 0.09))
     assert render_headline(found).endswith("; always answering “nv”, the commonest class, gets 66.9 %")
     assert "66.9 %" in render_runs_table([found])
@@ -85,7 +85,7 @@ def test_values_are_compared_with_the_mean():
     assert "always answering the training mean gets -0.020" in render_headline(found)
 
 
-def test_records_of_before_are_compared_with_the_commonest_class_of_their_counts(groceries: dict[str, Any]):
+def test_old_records_are_compared_by_their_counts(groceries: dict[str, Any]):
     old = as_record(groceries)
     counts = groceries["data"]["class_counts"]
     commonest = max(counts["train"], key=lambda name: counts["train"][name])

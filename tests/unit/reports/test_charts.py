@@ -77,7 +77,7 @@ def test_every_confidence_bin_is_a_point() -> None:
     assert float(points[0].get("r") or 0) < float(points[1].get("r") or 0)
 
 
-def test_a_large_scatter_is_thinned_and_a_constant_one_drawn() -> None:
+def test_large_scatter_is_thinned_constant_one_drawn() -> None:
     many = [float(k) for k in range(10_000)]
     assert 1000 <= len(parts(scatter_chart("s", "height", many, many), "circle")) <= 1500
     assert len(parts(scatter_chart("s", "height", [2.0], [2.0]), "circle")) == 1

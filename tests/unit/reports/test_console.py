@@ -68,7 +68,7 @@ def test_results_go_to_stdout_and_everything_else_to_stderr() -> None:
     assert "\x1b" not in err.getvalue()
 
 
-def test_without_a_terminal_progress_comes_every_few_seconds_and_its_end_is_kept() -> None:
+def test_progress_without_a_terminal() -> None:
     console, _, err, clock = consoles()
     for second in range(12):
         clock.now_s = float(second)
@@ -141,18 +141,20 @@ def test_json_gives_one_object_a_line_and_a_silent_stderr() -> None:
 
 
 def test_an_error_has_three_lines() -> None:
-    error = DataError("2 files are damaged: a.jpg, b.jpg", why="they end early", try_="copy them again")
+    error = DataError("2 files are damaged: a.jpg, b.jpg", code="of-a-test", why="they end early", try_="copy them again")
     console, out, err, _ = consoles()
     console.error("fit", error)
-    assert err.getvalue() == "error  2 files are damaged: a.jpg, b.jpg\nwhy    they end early\ntry    copy them again\n"
+    assert (
+        err.getvalue() == "error  2 files are damaged: a.jpg, b.jpg [of-a-test]\nwhy    they end early\ntry    copy them again\n"
+    )
     assert out.getvalue() == ""
 
 
 def test_an_error_in_json_is_the_last_line_of_stdout() -> None:
     console, out, _, _ = consoles(json=True)
-    console.error("fit", DataError("w", why="y", try_="t"))
-    expected = {"schema": 1, "command": "fit", "ok": False, "error": {"what": "w", "why": "y", "try": "t", "exit_code": 1}}
-    assert json.loads(out.getvalue()) == expected
+    console.error("fit", DataError("w", code="of-a-test", why="y", try_="t"))
+    error = {"code": "of-a-test", "what": "w", "why": "y", "try": "t", "exit_code": 1}
+    assert json.loads(out.getvalue()) == {"schema": 1, "command": "fit", "ok": False, "error": error}
 
 
 def test_quiet_keeps_results_and_warnings() -> None:

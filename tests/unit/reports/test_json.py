@@ -11,8 +11,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from errors import refused
 from unchoke.core.choices import Choice
-from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
 from unchoke.core.record import RunRecord
 from unchoke.reports.json import dump_event, dump_line, load_record, parse_event, save_record, to_jsonable
@@ -93,7 +93,7 @@ def test_a_line_that_is_no_event_of_ours_is_none(line: dict[str, Any]) -> None:
     assert parse_event(line) is None
 
 
-def test_what_a_later_version_adds_to_an_event_is_passed_over() -> None:
+def test_additions_of_a_later_version_are_passed_over() -> None:
     assert parse_event({"event": "note", "text": "so", "level": "info", "colour": "blue"}) == Note("so")
 
 
@@ -114,7 +114,7 @@ def test_a_record_comes_back_as_saved(tmp_path: Path) -> None:
 def test_an_unusable_record_is_explained(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "record.json").write_text(content)
-    with pytest.raises(DataError, match="cannot read the record") as caught:
+    with refused("damaged-record", "record.json") as caught:
         load_record(tmp_path / "record.json")
     assert caught.value.why
     assert caught.value.try_

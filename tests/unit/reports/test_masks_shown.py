@@ -30,7 +30,7 @@ class Elements(HTMLParser):
         self.words.append(data)
 
 
-def test_the_gallery_shows_five_pictures_of_each_sample_that_say_what_they_are(clouds: dict[str, Any]) -> None:
+def test_gallery_shows_five_pictures_of_each_sample(clouds: dict[str, Any]) -> None:
     page = Elements(render_report(as_record(clouds)))
     pictures = [attributes for tag, attributes in page.found if tag == "img"]
     assert len(pictures) == 5 * len(clouds["gallery"]) >= 100
@@ -61,7 +61,7 @@ def test_a_picture_that_is_no_picture_is_left_out(clouds: dict[str, Any]) -> Non
     assert "no picture kept" in render_report(as_record(clouds))
 
 
-def test_the_mean_iou_leads_and_the_rule_without_training_stands_beside_it(clouds: dict[str, Any]) -> None:
+def test_mean_iou_leads_beside_the_untrained_rule(clouds: dict[str, Any]) -> None:
     del clouds["selection_metric"]
     leading = leading_metric(as_record(clouds))
     assert leading is not None
@@ -83,7 +83,7 @@ def test_figures_of_a_class_are_shares_of_pixels(clouds: dict[str, Any]) -> None
     assert (metric_label("iou/water"), format_metric("iou/water", 0.8126)) == ("IoU of water", "81.3 %")
 
 
-def test_cells_of_the_confusion_matrix_hold_shares_because_counts_would_not_fit(clouds: dict[str, Any]) -> None:
+def test_confusion_matrix_holds_shares(clouds: dict[str, Any]) -> None:
     page = render_report(as_record(clouds))
     first = clouds["confusion"]["test"][0]
     assert f">{first[0] / sum(first) * 100:.0f} %</text>" in page

@@ -38,7 +38,7 @@ def test_the_best_of_those_that_beat_it_is_named() -> None:
     assert INDEX in pixel_warning(record(0.5, 0.6, 0.7))
 
 
-def test_a_network_that_is_better_has_no_warning_and_all_figures() -> None:
+def test_better_network_has_figures_and_no_warning() -> None:
     better = record(0.75, 0.735, 0.6)
     assert pixel_warning(better) == ""
     said = pixel_sentence(better)

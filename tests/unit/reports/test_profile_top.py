@@ -31,7 +31,7 @@ def profile(**changes: Any) -> ProfileRecord:
     return ProfileRecord(**plain)
 
 
-def test_the_ten_that_took_most_come_first_and_the_files_last() -> None:
+def test_top_ten_first_files_last() -> None:
     lines = render_profile(profile(), root=Path("out")).splitlines()
     assert [line.split()[0] for line in lines if line.startswith("aten::op")] == [f"aten::op{n}" for n in range(14, 4, -1)]
     assert lines[0] == "top 10 of 14 operators by CPU time, in 3 steps (self: without what it called)"
@@ -40,7 +40,7 @@ def test_the_ten_that_took_most_come_first_and_the_files_last() -> None:
     assert "look    vizviewer 'out/logs/profiler/exp 1.pt.trace.json'" in lines
 
 
-def test_a_device_has_a_table_of_its_own_and_its_memory_counts() -> None:
+def test_device_has_its_own_table() -> None:
     text = render_profile(
         profile(device_s=0.2, operators=[operator("aten::mm", self_device_s=0.1, device_s=0.1, self_device_bytes=2_000)]),
         root=Path("out"),

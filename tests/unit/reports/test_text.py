@@ -62,7 +62,7 @@ def test_each_choice_shows_its_reason() -> None:
     assert "compile  off  must repay its time" in text
 
 
-def test_a_fit_ends_with_result_time_report_and_next_command(groceries: dict[str, Any]) -> None:
+def test_fit_ends_with_result_report_and_next_command(groceries: dict[str, Any]) -> None:
     text = render_fit_result(as_record(groceries), report="out/report.html", next_command="unchoke predict exp_1 new/")
     assert text.startswith("exp_1: test accuracy 83.6 % (95 % interval 80.2–86.5 %) on 311 images it was not trained on")
     for words in ("balanced accuracy", "macro F1", "extract", "49 %", "312 images/s", "report  out/report.html"):
@@ -115,7 +115,7 @@ def test_runs_stand_in_one_table(groceries: dict[str, Any], pasture: dict[str, A
     assert "unchoke fit" in render_runs_table([])
 
 
-def test_a_list_says_what_each_run_trained_and_what_it_leaves_out_of_the_score(groceries: dict[str, Any]) -> None:
+def test_list_says_what_each_run_trained(groceries: dict[str, Any]) -> None:
     stored = {"status": "done", "created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50"}
     picked = Choice("configuration", "mlp, lr 0.001", "the best of 8", {"kind": "mlp"})
     left_out = Choice("unscored", 4, "images are left out of the score")
@@ -128,7 +128,7 @@ def test_a_list_says_what_each_run_trained_and_what_it_leaves_out_of_the_score(g
     assert lines[-1] == "exp_1: 4 images are left out of the score"
 
 
-def test_a_blend_is_listed_as_one_and_not_as_its_first_model() -> None:
+def test_blend_is_listed_as_one() -> None:
     stored = {"created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50", "settings": {"minutes": 2.0}}
     choices = [Choice("configuration", "linear", "alone", {"kind": "linear"}), Choice("blend", "70 % heads", "lowest loss")]
     done = StoredRun(number=1, name="exp_1", key="k", status="done", choices=choices, **stored)
@@ -176,7 +176,7 @@ def test_a_score_that_counts_what_was_trained_on_says_so(groceries: dict[str, An
     assert "Left out of the score: 1 image, 1 with a copy on another side of the split." in since
 
 
-def test_a_comparison_shows_metrics_and_only_differing_settings(groceries: dict[str, Any]) -> None:
+def test_comparison_shows_only_differing_settings(groceries: dict[str, Any]) -> None:
     other = {
         **groceries,
         "run": "exp_9",

@@ -13,7 +13,7 @@ from unchoke.reports.html import render_report
 from unchoke.reports.text import render_run
 
 
-def test_stages_add_up_with_what_came_before_and_after_the_loop(groceries: dict[str, Any]) -> None:
+def test_stages_add_up_with_before_and_after(groceries: dict[str, Any]) -> None:
     found = timeline.stages(as_record(groceries))
     assert [part.label for part in found] == ["waiting for data", "forward", "backward", "other", "beginning and ending"]
     assert sum(part.share for part in found) == pytest.approx(1, abs=1e-3)
@@ -21,7 +21,7 @@ def test_stages_add_up_with_what_came_before_and_after_the_loop(groceries: dict[
     assert all(part.meaning for part in found)
 
 
-def test_a_run_is_shown_with_its_stages_and_what_its_readers_did(groceries: dict[str, Any]) -> None:
+def test_run_is_shown_with_stages_and_readers(groceries: dict[str, Any]) -> None:
     text = render_run(as_record(groceries))
     assert "training: where the time went" in text
     assert "making features: inside loading, 2 threads added up" in text
@@ -30,7 +30,7 @@ def test_a_run_is_shown_with_its_stages_and_what_its_readers_did(groceries: dict
     assert ["waiting", "for", "data", "9.3", "%", "150", "ms", "90"] in rows
 
 
-def test_a_ceiling_that_was_exceeded_is_told_without_a_share() -> None:
+def test_exceeded_ceiling_has_no_share() -> None:
     parts = [PartRate("engine", 112.0), PartRate("reading", 112.0)]
     reached = {num: Ceiling.of(num, 10.0, parts) for num in (560, 930)}
     told = {num: timeline.ceiling_sentence("extract", ceiling) for num, ceiling in reached.items() if ceiling is not None}
@@ -40,7 +40,7 @@ def test_a_ceiling_that_was_exceeded_is_told_without_a_share() -> None:
     assert "%" not in told[930]
 
 
-def test_the_report_draws_one_bar_for_the_work_and_one_for_its_loading(groceries: dict[str, Any]) -> None:
+def test_report_draws_bars_for_work_and_loading(groceries: dict[str, Any]) -> None:
     page = render_report(as_record(groceries))
     for words in ("Inside training", "Inside making features", "It spent 9 % waiting for data", "2 threads added up"):
         assert words in page
@@ -49,7 +49,7 @@ def test_the_report_draws_one_bar_for_the_work_and_one_for_its_loading(groceries
     assert "Epoch by epoch" in page
 
 
-def test_a_stage_nobody_knows_is_shown_by_its_name_and_old_records_have_none(groceries: dict[str, Any]) -> None:
+def test_unknown_stage_is_shown_by_its_name(groceries: dict[str, Any]) -> None:
     groceries["timeline"]["train"]["stages"].append({"stage": "polish", "seconds": 1.0, "share": 0.4, "calls": 3})
     assert "polish" in timeline.render_timeline(as_record(groceries))
     del groceries["timeline"]

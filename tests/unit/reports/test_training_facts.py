@@ -53,7 +53,7 @@ def test_what_was_off_is_not_listed(network: dict[str, Any]) -> None:
     assert not {"out of memory", "targets", "target weights"} & set(said)
 
 
-def test_the_seconds_of_training_are_counted_once_and_add_up(network: dict[str, Any]) -> None:
+def test_seconds_of_training_add_up(network: dict[str, Any]) -> None:
     spent = training.seconds(as_record(network))
     assert [(one.what, one.seconds) for one in spent] == [
         ("steps", 40.0),  # what was prepared inside them is told of by itself

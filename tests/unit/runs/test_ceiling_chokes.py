@@ -81,7 +81,11 @@ def named(record: RunRecord) -> Finding:
     return found
 
 
-def test_at_most_of_what_is_possible_there_is_nothing_to_find() -> None:
+def holds(choke: Finding, *figures: str) -> bool:
+    return all(figure in choke.message for figure in figures)
+
+
+def test_near_the_ceiling_nothing_is_found() -> None:
     well = extraction({"load": 0.2, "encode": 3.0}, wall_s=1.8)
     assert well.ceilings["extract"].share > 0.6
     assert diagnose_run(well) == []
@@ -90,8 +94,7 @@ def test_at_most_of_what_is_possible_there_is_nothing_to_find() -> None:
 def test_readers_in_one_another_s_way() -> None:
     choke = named(extraction({"load": 24.0, "encode": 2.0, "write": 1.0}, {"read": 0.0002, "decode": 0.030, "transform": 0.008}))
     assert (choke.code, choke.stage, choke.severity) == ("readers-collide", "load", "warning")
-    assert "extract reached 714/s, 9 % of what reading can do (reading 16 × 476/s, engine 13,600/s)" in choke.message
-    assert "30 readers took 38.2 ms for what one alone does in 2.1 ms" in choke.message
+    assert holds(choke, "714/s", "9 %", "16 × 476/s", "13,600/s", "30 ", "38.2 ms", "2.1 ms")
     assert choke.command == "unchoke fit photos/ --workers 7 --out work"
     assert choke.evidence["saved_s"] == pytest.approx(12.0)
     assert choke.evidence["lost_load_s"] == pytest.approx(12.0)
@@ -100,7 +103,7 @@ def test_readers_in_one_another_s_way() -> None:
 def test_storage_that_is_slow_the_first_time() -> None:
     choke = named(extraction({"load": 24.0, "encode": 2.0}, {"read": 0.030, "decode": 0.0016, "transform": 0.0004}))
     assert (choke.code, choke.path) == ("slow-storage", "photos/")
-    assert "30.0 ms of it to get at the file (a second time it takes 0.1 ms)" in choke.message
+    assert holds(choke, "30.0 ms", "0.1 ms")
 
 
 def test_readers_that_wait_for_what_they_read_to_be_taken() -> None:
@@ -124,20 +127,20 @@ def test_what_went_by_before_the_first_job_is_claimed_once() -> None:
 def test_jobs_that_end_before_others_begin() -> None:
     choke = named(extraction({"load": 2.0, "encode": 3.0}))
     assert (choke.code, choke.stage) == ("jobs-drain", "idle")
-    assert "for 11.5 s of 14.0 s fewer than 2 jobs ran" in choke.message
+    assert holds(choke, "11.5 s of 14.0 s", "2 jobs")
 
 
 def test_an_engine_that_is_slower_in_the_run_than_alone() -> None:
     choke = named(extraction({"load": 2.0, "encode": 26.0}))
     assert (choke.code, choke.command) == ("engine-disturbed", "unchoke tune --out work")
-    assert "which does 13,600/s alone in batches of 64" in choke.message
+    assert holds(choke, "13,600/s", "64")
 
 
-def test_a_card_that_decodes_more_slowly_in_the_run_than_alone() -> None:
+def test_gpu_decoder_slower_in_the_run_than_alone() -> None:
     decoding = PartRate("decoding", 25_900.0, place=DEVICE)
     choke = named(extraction({"load": 2.0, "decode": 22.0, "encode": 2.0}, more=[decoding]))
     assert (choke.code, choke.stage) == ("decoder-disturbed", "decode")
-    assert "decoding on the device took 22.0 s, and takes 386 ms alone" in choke.message
+    assert holds(choke, "22.0 s", "386 ms")
 
 
 def test_shards_that_take_long_to_write() -> None:
@@ -148,7 +151,7 @@ def test_shards_that_take_long_to_write() -> None:
 def test_a_short_run_that_mostly_loads_kernels() -> None:
     choke = named(extraction({"load": 0.4, "encode": 9.6}, wall_s=5.0, first_s=4.2))
     assert (choke.code, choke.stage, choke.command) == ("slow-start", "start", "")
-    assert "the first job was done after 4.2 s" in choke.message
+    assert holds(choke, "4.2 s")
 
 
 STEPS = {"wait": 1.0, "prepare": 2.0, "forward": 6.0, "backward": 7.0, "optimizer": 2.0, "evaluate": 2.0, "checkpoint": 0.5}
@@ -164,22 +167,21 @@ def test_small_batches_that_leave_the_device_waiting() -> None:
     slow = {**STEPS, "forward": 30.0, "backward": 35.0, "optimizer": 10.0}
     choke = named(training(slow, step_per_s=900.0, larger_per_s=3_600.0))
     assert (choke.code, choke.stage) == ("small-batches", "batch")
-    assert "a step over 32 does 900/s alone, one over 128 3,600/s" in choke.message
+    assert holds(choke, "32", "900/s", "128", "3,600/s")
     assert choke.command == "unchoke train photos/ --cut none --batch-size 128 --out work"
-    assert "another training" in choke.fix
 
 
 def test_steps_that_something_takes_turns_with() -> None:
     slow = {**STEPS, "forward": 30.0, "backward": 35.0, "optimizer": 10.0}
     choke = named(training(slow))
     assert (choke.code, choke.command.split(" --")[2]) == ("steps-disturbed", "workers 4")
-    assert "and takes 8.0 ms alone" in choke.message
+    assert holds(choke, "8.0 ms")
 
 
 def test_a_training_that_waits_for_readers() -> None:
     choke = named(training({**STEPS, "wait": 60.0}, {"read": 0.0002, "decode": 0.007}, machine={"cores": 8, "workers": 8}))
     assert (choke.code, choke.stage) == ("readers-collide", "wait")
-    assert "8 readers took 7.2 ms for what one alone does in 2.1 ms" in choke.message
+    assert holds(choke, "8 ", "7.2 ms", "2.1 ms")
 
 
 def test_what_another_finding_speaks_of_is_not_told_twice() -> None:
@@ -198,7 +200,7 @@ def test_evaluation_and_snapshots_that_take_most() -> None:
 
 def test_a_training_that_is_mostly_its_first_step() -> None:
     choke = named(training({**STEPS, "backward": 40.0}, first_s=34.0))
-    assert (choke.code, "the first step was done after 34.0 s" in choke.message) == ("slow-start", True)
+    assert (choke.code, holds(choke, "34.0 s")) == ("slow-start", True)
 
 
 def test_stages_that_only_read_and_clocks_that_say_nothing() -> None:
@@ -214,9 +216,9 @@ def unexplained(**more: Any) -> RunRecord:
     return record("train", Ceiling.of(10_000, 10.0, [PartRate("step", 5_000.0)]), Timeline(0.0), **more)
 
 
-def test_where_several_models_were_trained_no_command_is_given_that_would_find_them_done() -> None:
+def test_ladder_gets_no_command_that_finds_it_done() -> None:
     ladder = {"command": "unchoke fit photos/ --minutes 1.0", "ladder": [{"name": "heads", "share": 1.0}]}
     nothing = named(unexplained(**ladder))
-    assert (nothing.command, nothing.fix) == ("", "the timeline in its report shows where its time went")
+    assert nothing.command == "" and nothing.fix
     much = named(training({**STEPS, "evaluate": 60.0}, training={"loop": {"eval_batch": 64}}, **ladder))
     assert (much.code, much.command) == ("much-evaluation", "")

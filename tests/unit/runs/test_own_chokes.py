@@ -47,14 +47,14 @@ def found(record: dict[str, Any]) -> dict[str, Any]:
     return next(iter(diagnose_run(record))).to_dict()
 
 
-def test_where_only_computing_is_left_a_note_says_what_tries_that() -> None:
+def test_compute_bound_run_gets_a_note() -> None:
     (note,) = diagnose_run(run(timeline(HEALTHY, {"read": 3.0, "collate": 1.0})), out=" --out work")
     assert (note.code, note.severity, note.command) == ("compute-bound", "info", "unchoke tune --out work")
     tuned = [{"name": "compile", "value": True, "reason": "tuned on …", "evidence": {"tuned": "2026-11-15"}}]
     assert diagnose_run(run(timeline(HEALTHY), choices=tuned)) == []
 
 
-def test_pictures_that_are_decoded_every_epoch_should_be_kept() -> None:
+def test_decoding_every_epoch_should_be_cached() -> None:
     slow = timeline({**HEALTHY, "wait": 40.0}, {"open": 2.0, "read": 6.0, "decode": 64.0, "transform": 8.0, "collate": 0.0})
     choke = found(run(slow))
     assert (choke["code"], choke["stage"], choke["path"], choke["severity"]) == (
@@ -68,14 +68,14 @@ def test_pictures_that_are_decoded_every_epoch_should_be_kept() -> None:
     assert "1,000 times" in choke["message"]
 
 
-def test_on_the_cpu_that_trains_decoding_costs_what_it_takes_from_it_also_where_nothing_waits() -> None:
+def test_decoding_on_the_training_cpu_costs_its_share() -> None:
     busy = timeline(HEALTHY, {"decode": 60.0})
     assert found(run(busy))["evidence"]["saved_s"] == pytest.approx(27.0)
     on_a_card = run(busy, machine={"cores": 2, "on_cpu": False, "workers": 2})
     assert "decoded-every-epoch" not in [choke.code for choke in diagnose_run(on_a_card)]
 
 
-def test_more_threads_are_asked_for_only_where_there_are_cores_for_them() -> None:
+def test_more_readers_only_where_there_are_cores() -> None:
     slow = timeline({**HEALTHY, "wait": 40.0}, {"read": 50.0}, readers=1)
     choke = found(run(slow, machine={"cores": 2, "on_cpu": True, "workers": 1}))
     assert (choke["code"], choke["command"]) == ("too-few-readers", "unchoke train photos/ --cut none --workers 2")
@@ -85,7 +85,7 @@ def test_more_threads_are_asked_for_only_where_there_are_cores_for_them() -> Non
     assert "too-few-readers" not in [choke.code for choke in diagnose_run(run(slow))]
 
 
-def test_evaluation_is_slow_where_its_batches_are_small_and_it_shows() -> None:
+def test_small_evaluation_batches_are_slow() -> None:
     record = run(timeline({**HEALTHY, "evaluate": 30.0}), training={"loop": {"eval_batch": 1}})
     choke = found(record)
     assert (choke["code"], choke["command"].endswith("--eval-batch 64")) == ("slow-evaluation", True)
@@ -93,7 +93,7 @@ def test_evaluation_is_slow_where_its_batches_are_small_and_it_shows() -> None:
     assert found({**record, "training": {"loop": {"eval_batch": 32}}})["code"] == "compute-bound"
 
 
-def test_snapshots_that_take_a_tenth_of_the_training_are_too_many() -> None:
+def test_too_many_checkpoints() -> None:
     often = "unchoke train photos/ --checkpoint-every 0.1 --cut none"
     choke = found(run(timeline({**HEALTHY, "checkpoint": 30.0}), command=often))
     assert choke["code"] == "slow-checkpoint"
@@ -102,12 +102,11 @@ def test_snapshots_that_take_a_tenth_of_the_training_are_too_many() -> None:
     assert found(run(timeline({**HEALTHY, "checkpoint": 2.0})))["code"] == "compute-bound"
 
 
-def test_copies_and_augmentation_are_named_where_they_take_a_tenth_of_the_steps() -> None:
+def test_copies_and_augmentation_from_a_tenth_on() -> None:
     assert found(run(timeline({**HEALTHY, "copy": 20.0})))["code"] == "slow-copy"
     strong = [{"name": "augment", "value": "strong", "reason": "", "evidence": {}}]
     choke = found(run(timeline({**HEALTHY, "prepare": 40.0}), choices=strong))
     assert (choke["code"], choke["command"].endswith("--augment light")) == ("slow-augmentation", True)
-    assert "another training" in choke["fix"]
 
 
 def test_the_frozen_part_waits_for_pictures() -> None:
@@ -118,7 +117,7 @@ def test_the_frozen_part_waits_for_pictures() -> None:
     assert choke["command"].endswith("--workers 4")
 
 
-def test_plain_torch_is_a_finding_only_where_nothing_faster_was_compared() -> None:
+def test_plain_torch_is_found_only_if_nothing_was_compared() -> None:
     plain = run(extract=timeline({"load": 5.0, "encode": 95.0}, calls=16), encoder={"engine": "torch"})
     assert diagnose_run(plain) == []
     missing = found({**plain, "versions": {}})
@@ -127,7 +126,7 @@ def test_plain_torch_is_a_finding_only_where_nothing_faster_was_compared() -> No
     assert asked["command"] == "unchoke fit photos/ --epochs 3"
 
 
-def test_gains_are_ranked_and_small_ones_are_notes_or_nothing() -> None:
+def test_gains_are_ranked_and_small_ones_dropped() -> None:
     both = run(timeline({**HEALTHY, "checkpoint": 30.0, "copy": 12.0}))
     codes = [(choke.code, choke.severity) for choke in diagnose_run(both)]
     assert codes == [("slow-checkpoint", "warning"), ("slow-copy", "warning")]
@@ -141,7 +140,7 @@ def test_records_without_clocks_have_nothing_to_tell() -> None:
     assert diagnose_run({"timings": {"train": 100.0}, "timeline": {}}) == []
 
 
-def test_nothing_is_suggested_that_the_command_does_not_have() -> None:
+def test_only_options_of_the_command_are_suggested() -> None:
     slow = {**HEALTHY, "wait": 40.0, "copy": 20.0}
     masks = run(timeline(slow, {"decode": 64.0}), choices=[], command="unchoke segment train scenes/ --cut none")
     assert diagnose_run(masks) == []

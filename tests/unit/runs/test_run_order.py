@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.record import StoredRun
 from unchoke.runs.run_order import sort_runs
 
@@ -35,13 +35,13 @@ RUNS = [
         ("-encoder", [2, 1, 3]),
     ],
 )
-def test_runs_are_sorted_the_best_first_and_those_without_a_value_last(by: str, numbers: list[int]) -> None:
+def test_best_first_and_missing_values_last(by: str, numbers: list[int]) -> None:
     assert [one.number for one in sort_runs(RUNS, by)] == numbers
 
 
 @pytest.mark.parametrize(("by", "suggestion"), [("acuracy", "accuracy"), ("val.accuracy", "accuracy"), ("zzz", "result")])
 def test_an_order_there_is_none_of_suggests_one_that_works(by: str, suggestion: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("unknown-order") as caught:
         sort_runs(RUNS, by)
     assert caught.value.try_ == f"--sort {suggestion}"
     sort_runs(RUNS, suggestion)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.events import ignore
 from unchoke.runs.session import open_session
 
 
-def test_remembered_data_that_is_gone_is_said_to_be_remembered(tmp_path: Path) -> None:
+def test_remembered_data_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / "unchoke.toml").write_text('data = "photos-of-yesterday"\n')
-    with pytest.raises(UsageError) as caught, open_session({}, out=tmp_path, on_event=ignore):
+    with refused("no-such-file") as caught, open_session({}, out=tmp_path, on_event=ignore):
         pass
     assert str(tmp_path / "unchoke.toml") in caught.value.why and f"unchoke fit PHOTOS --out {tmp_path}" in caught.value.try_

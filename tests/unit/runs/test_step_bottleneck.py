@@ -58,12 +58,12 @@ def test_the_clocks_alone_name_it(stages: dict[str, float], name: str) -> None:
         ([Measured("Optimizer.step#AdamW.step", 1, 9.0), *CONVOLUTIONS], "compute-bound"),
     ],
 )
-def test_operators_tell_small_calls_and_moving_from_computing(operators: list[Measured], name: str) -> None:
+def test_operators_tell_launch_memory_and_compute_apart(operators: list[Measured], name: str) -> None:
     found = name_bottleneck(EVEN, operators, num_recorded=1)
     assert found is not None and found.name == name
 
 
-def test_small_calls_come_before_the_optimizer_which_is_made_of_them() -> None:
+def test_small_calls_come_before_the_optimizer() -> None:
     stages = {"forward": 0.3, "backward": 0.4, "optimizer": 0.3}
     small = [Measured(f"aten::{name}", 3000, 0.02) for name in ("add_", "mul", "sum")]
     found = name_bottleneck(stages, small, num_recorded=1)

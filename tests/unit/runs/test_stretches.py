@@ -25,7 +25,7 @@ def make_log(file: Path, ticks: Ticks) -> tuple[StretchLog, StageTimers]:
     return StretchLog(file, "a-key", timers, now=ticks), timers
 
 
-def test_a_killed_stretch_is_found_by_the_next_with_the_stage_it_was_in(tmp_path: Path) -> None:
+def test_killed_stretch_is_found_with_its_stage(tmp_path: Path) -> None:
     ticks, file = Ticks(), tmp_path / "stretches.json"
     log, timers = make_log(file, ticks)
     hear = log.listening(ignore)
@@ -50,7 +50,7 @@ def test_stretches_of_another_run_do_not_count(tmp_path: Path) -> None:
     assert len(log.earlier) == 2
 
 
-def test_a_stretch_that_left_nothing_to_go_on_from_is_not_kept(tmp_path: Path) -> None:
+def test_stretch_without_results_is_not_kept(tmp_path: Path) -> None:
     log, timers = make_log(tmp_path / "stretches.json", Ticks())
     timers.add("check", 9.0)
     log.save()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.scenes.expression import parse_expression
 
 NAMES = ("B2", "B3", "B5", "B8A")
@@ -46,17 +46,17 @@ def test_a_formula_gives_what_numpy_gives(text: str) -> None:
     np.testing.assert_array_equal(found, FORMULAS[text](bands))
 
 
-def test_it_says_which_bands_it_needs_in_the_order_of_the_scene() -> None:
+def test_expression_bands_in_scene_order() -> None:
     assert parse_expression("B5 > B2", NAMES).names == ("B2", "B5")
 
 
-def test_a_band_may_be_written_with_other_capitals_zeros_or_in_backticks() -> None:
+def test_band_spellings_in_expressions() -> None:
     expression = parse_expression("b02 + b8a > `near infrared`", (*NAMES, "near infrared"))
     assert expression.names == ("B2", "B8A", "near infrared")
 
 
 @pytest.mark.parametrize("text", ["B2 / B3 > 0", "B2 / B3 != 7", "~(B2 / B3 > 99)", "not (B3 ** -1 > 1)", "not sqrt(B3 - 1) > 5"])
-def test_where_the_arithmetic_has_no_answer_the_pixel_is_out_and_nothing_is_warned_about(text: str) -> None:
+def test_undefined_arithmetic_is_out_without_warning(text: str) -> None:
     bands = {"B2": np.array([4, 4, 0], np.float32), "B3": np.array([2, 0, 0], np.float32)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -65,30 +65,29 @@ def test_where_the_arithmetic_has_no_answer_the_pixel_is_out_and_nothing_is_warn
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "place"),
     [
-        ("B9 > 0", "unknown band B9 at character 1; there are B2, B3"),
-        ("B2 + ", "cannot be read"),
-        ("B2 = 3", "cannot be read at character 4"),
-        ("B2 + B3", "gives a number"),
-        ("1 > 0", "names no band"),
-        ("", "empty"),
-        ("B2 > 0 & B3 > 0", "parentheses"),
-        ("(B2 > 0) + 1 > 0", "needs a number"),
-        ("B2 > True", "true and false are no numbers"),
-        ("B2.max() > 0", "not understood"),
-        ("log(B2) > 0", "the functions are abs, sqrt, min, max"),
-        ("sqrt(B2, B3) > 0", "sqrt was given 2 values"),
-        ("B2 % 2 == 0", "'B2 % 2' at character 1 is not understood"),
-        ("B2 in (1, 2)", "not understood"),
-        ("__import__('os').system('true') > 0", "not understood"),
-        ("(" * 300 + "B2" + ")" * 300 + " > 0", "nested"),
+        ("B9 > 0", "character 1; there are B2, B3"),
+        ("B2 + ", "'B2 +'"),
+        ("B2 = 3", "character 4"),
+        ("B2 + B3", "'B2 + B3'"),
+        ("1 > 0", "B2, B3"),
+        ("", "''"),
+        ("B2 > 0 & B3 > 0", "'0' at character 6"),
+        ("(B2 > 0) + 1 > 0", "'B2 > 0' at character 2"),
+        ("B2 > True", "'True' at character 6"),
+        ("B2.max() > 0", "'B2.max()' at character 1"),
+        ("log(B2) > 0", "abs, sqrt, min, max"),
+        ("sqrt(B2, B3) > 0", "'sqrt(B2, B3)' at character 1"),
+        ("B2 % 2 == 0", "'B2 % 2' at character 1"),
+        ("B2 in (1, 2)", "'B2 in (1, 2)' at character 1"),
+        ("__import__('os').system('true') > 0", "__import__('os').system('true')\" at character 1"),
+        ("(" * 300 + "B2" + ")" * 300 + " > 0", "(((..."),
     ],
 )
-def test_what_is_no_formula_is_refused_with_the_place(text: str, why: str) -> None:
-    with pytest.raises(UsageError, match="is no formula over the bands") as caught:
+def test_what_is_no_formula_is_refused_with_the_place(text: str, place: str) -> None:
+    with refused("bad-mask-formula", place):
         parse_expression(text, ("B2", "B3"))
-    assert why in caught.value.why or (why == "nested" and "cannot be read" in caught.value.why)
 
 
 def test_absurd_powers_end_at_once() -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from errors import refused
 from unchoke.core.boxes import Box
-from unchoke.core.errors import UsageError
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.raster import block_rows, raw_dtype, read_box, read_label
-from unchoke.scenes.scene_facts import IGNORE, SceneError
+from unchoke.scenes.scene_facts import IGNORE
 from unchoke.scenes.scene_files import BandFile, Scene
 
 CORNER = (500_000.0, 4_000_000.0)
@@ -47,7 +47,7 @@ def test_bands_of_one_grid_are_read_as_they_are(make_raster, noise, pool):
     assert valid.all()
 
 
-def test_a_box_beyond_the_scene_holds_zeros_that_are_not_valid(make_raster, noise, pool):
+def test_box_beyond_scene_is_zero_and_invalid(make_raster, noise, pool):
     pixels = noise(20, 30)
     facts = inspect_scene(scene_of(make_raster("a.tif", pixels)), pool=pool)
     bands, valid = read_box(facts, Box(15, 25, 10, 10), pool=pool)
@@ -64,7 +64,7 @@ def test_the_result_may_be_given_and_must_fit(make_raster, noise, pool):
     out = np.full((1, 4, 4), 7, np.float32)
     bands, _ = read_box(facts, Box(2, 3, 4, 4), pool=pool, out=out)
     assert bands is out and (out[0] == pixels[2:6, 3:7]).all()
-    with pytest.raises(ValueError, match="out is"):
+    with pytest.raises(ValueError, match=r"\(1, 4, 4\).*\(1, 4, 5\)"):
         read_box(facts, Box(2, 3, 4, 5), pool=pool, out=out)
 
 
@@ -78,7 +78,7 @@ def test_nodata_in_any_band_makes_a_pixel_not_valid(make_raster, noise, pool, dt
     assert not bands[:, 0, 0].any() and not bands[:, 1, 1].any(), "nothing is left of a pixel that is not valid"
 
 
-def test_nan_is_not_valid_and_a_large_integer_is_not_mistaken_for_nodata(make_raster, pool):
+def test_nan_invalid_large_integer_valid(make_raster, pool):
     floats = np.ones((2, 2), np.float32)
     floats[0, 0] = np.nan
     big = np.array([[2**24, 2**24 + 1], [5, 6]], np.int32)  # the same number in float32
@@ -108,7 +108,7 @@ def test_an_alpha_band_is_a_mask_and_no_band(make_raster, noise, pool):
     assert not valid[2, 2] and valid.sum() == 29
 
 
-def test_scale_and_offset_give_physical_values_and_raw_gives_the_files_own(make_raster, noise, pool):
+def test_scale_and_offset_or_raw_values(make_raster, noise, pool):
     pixels, other = noise(4, 4), noise(4, 4, dtype="int16")
     paths = [make_raster("a.tif", pixels, scales=(0.0001,), offsets=(-0.1,)), make_raster("b.tif", other)]
     facts = inspect_scene(scene_of(*paths), pool=pool)
@@ -120,7 +120,7 @@ def test_scale_and_offset_give_physical_values_and_raw_gives_the_files_own(make_
     assert (raw[0] == pixels).all() and (raw[1] == other).all()
 
 
-def test_a_multi_band_file_names_its_bands_and_gives_those_asked_for(make_raster, noise, pool):
+def test_multi_band_file_band_names(make_raster, noise, pool):
     pixels = noise(4, 6, 6)
     described = make_raster("named.tif", pixels, descriptions=("blue", "green", "red", "nir"))
     plain = make_raster("plain.tif", pixels)
@@ -130,11 +130,11 @@ def test_a_multi_band_file_names_its_bands_and_gives_those_asked_for(make_raster
         assert facts.band_names == ("nir", "green")
         assert (read_box(facts, whole(facts), pool=pool)[0] == pixels[[3, 1]]).all()
     assert inspect_scene(Scene("s", file=plain), pool=pool, bands=("B03",)).band_names == ("b3",)
-    with pytest.raises(SceneError, match="no band b9"):
+    with refused("no-such-band", "b9", "b1,b2,b3,b4"):
         inspect_scene(Scene("s", file=plain), pool=pool, bands=("b9",))
 
 
-def test_pixels_stored_band_by_band_and_interleaved_are_the_same(make_raster, noise, pool):
+def test_interleaving_gives_same_pixels(make_raster, noise, pool):
     pixels = noise(3, 40, 40)
     paths = [
         make_raster(f"{kind}.tif", pixels, interleave=kind, tiled=True, blockxsize=16, blockysize=16)
@@ -149,7 +149,7 @@ def test_pixels_stored_band_by_band_and_interleaved_are_the_same(make_raster, no
 
 @pytest.mark.parametrize("resampling", ["nearest", "bilinear", "cubic", "average"])
 @pytest.mark.parametrize("grid", ["finest", "coarsest", "7.5"])
-def test_a_box_of_resampled_bands_is_the_same_part_of_the_whole(make_raster, noise, pool, resampling, grid):
+def test_resampled_box_is_part_of_whole(make_raster, noise, pool, resampling, grid):
     holed = noise(15, 17, seed=2)
     holed[3:5, 4:9] = 0
     paths = [
@@ -201,7 +201,7 @@ def test_resampled_integers_are_rounded_when_raw(make_raster, pool):
     assert raw[1, 0].tolist() == [0, 64, 191, 255]
 
 
-def test_footprints_half_a_pixel_apart_keep_the_bands_own_grid(make_raster, noise, pool):
+def test_half_pixel_shift_keeps_band_grid(make_raster, noise, pool):
     """As Landsat's panchromatic band lies on the others."""
     paths = [
         make_raster("ms.tif", noise(10, 12), pixel=30.0, corner=(CORNER[0] + 7.5, CORNER[1] - 7.5)),
@@ -213,7 +213,7 @@ def test_footprints_half_a_pixel_apart_keep_the_bands_own_grid(make_raster, nois
     assert read_box(facts, whole(facts), pool=pool)[1].all()
 
 
-def test_the_scene_is_what_all_bands_cover_and_whole_pixels_are_not_resampled(make_raster, noise, pool):
+def test_scene_is_common_cover_of_bands(make_raster, noise, pool):
     left, right = noise(20, 20), noise(20, 20, seed=1)
     paths = [make_raster("a.tif", left), make_raster("b.tif", right, corner=(CORNER[0] + 50, CORNER[1] - 30))]
     facts = inspect_scene(scene_of(*paths), pool=pool)
@@ -232,7 +232,7 @@ def test_the_grid_may_be_a_band_or_a_pixel_size(make_raster, noise, pool):
         facts = inspect_scene(scene_of(*paths), pool=pool, grid=grid)
         sizes[grid] = (facts.grid.width, facts.grid.transform[0])
     assert sizes == {"finest": (30, 10), "coarsest": (15, 20), "B01": (30, 10), "B2": (15, 20), "15": (20, 15)}
-    with pytest.raises(UsageError, match="B7"):
+    with refused("bad-grid", "--grid B7"):
         inspect_scene(scene_of(*paths), pool=pool, grid="B7")
 
 
@@ -243,7 +243,7 @@ def test_files_without_a_place_are_aligned_by_their_sizes(make_raster, noise, po
     bands, _ = read_box(facts, whole(facts), pool=pool)
     assert facts.grid.crs == ""
     assert (bands[1] == coarse.repeat(2, axis=0).repeat(2, axis=1)).all()
-    with pytest.raises(SceneError, match=r"c\.tif does not fit"):
+    with refused("band-sizes-do-not-divide", "c.tif", "8×5", "16×12"):
         inspect_scene(scene_of(paths[0], make_raster("c.tif", noise(5, 8), crs=None)), pool=pool)
 
 
@@ -292,7 +292,7 @@ def test_strips_follow_the_blocks_of_every_band(make_raster, noise, pool):
     assert block_rows(inspect_scene(scene_of(paths[0]), pool=pool)) == 16
 
 
-def test_the_content_changes_with_any_file_and_not_with_the_folder(make_raster, noise, pool, tmp_path):
+def test_content_changes_with_files_not_folder(make_raster, noise, pool, tmp_path):
     pixels = noise(8, 8)
     scene = scene_of(make_raster("one/a.tif", pixels), label=make_raster("one/label.tif", pixels.astype(np.uint8)))
     first = inspect_scene(scene, pool=pool).content
@@ -320,12 +320,12 @@ def test_a_label_of_the_same_grid_is_read_as_it_is(make_raster, noise, pool):
     assert (beyond[2:] == IGNORE).all() and (beyond[:2, :2] == classes[8:, 8:]).all()
 
 
-def test_a_label_without_a_place_fits_a_scene_of_its_size_alone(make_raster, noise, pool, tmp_path):
+def test_unplaced_label_fits_equal_size_only(make_raster, noise, pool, tmp_path):
     classes = noise(10, 12, dtype="uint8", high=3)
     Image.fromarray(classes).save(tmp_path / "mask.png")
     bands = make_raster("a.tif", noise(10, 12))
     assert (label_of(inspect_scene(scene_of(bands, label=str(tmp_path / "mask.png")), pool=pool), pool) == classes).all()
-    with pytest.raises(SceneError, match=r"mask\.png does not fit"):
+    with refused("label-does-not-fit", "mask.png", "12×10", "11×10"):
         inspect_scene(scene_of(make_raster("b.tif", noise(10, 11)), label=str(tmp_path / "mask.png")), pool=pool)
 
 
@@ -338,7 +338,7 @@ def test_a_label_by_palette_holds_its_class_numbers(noise, make_raster, pool, tm
     assert (label_of(facts, pool) == classes).all()
 
 
-def test_a_label_of_another_pixel_size_comes_onto_the_grid_by_nearest_neighbour(make_raster, noise, pool):
+def test_label_of_other_pixel_size_nearest(make_raster, noise, pool):
     classes = noise(4, 4, dtype="uint8", high=5)
     label = make_raster("label.tif", classes, pixel=20.0, corner=(CORNER[0] + 20, CORNER[1]))
     facts = inspect_scene(scene_of(make_raster("a.tif", noise(10, 10)), label=label), pool=pool)
@@ -348,7 +348,7 @@ def test_a_label_of_another_pixel_size_comes_onto_the_grid_by_nearest_neighbour(
     assert (read_label(facts, Box(3, 4, 4, 3), pool=pool) == labels[3:7, 4:7]).all()
 
 
-def test_a_label_in_another_crs_is_warped_and_a_box_is_part_of_the_whole(make_raster, noise, pool):
+def test_label_in_other_crs_warped(make_raster, noise, pool):
     from rasterio.warp import transform_bounds
 
     left, low, right, high = transform_bounds("EPSG:32616", "EPSG:4326", CORNER[0], CORNER[1] - 400, CORNER[0] + 400, CORNER[1])
@@ -363,20 +363,20 @@ def test_a_label_in_another_crs_is_warped_and_a_box_is_part_of_the_whole(make_ra
     assert low < high
 
 
-def test_wide_labels_must_hold_small_numbers_or_the_one_to_ignore(make_raster, noise, pool):
+def test_wide_labels_out_of_range_refused(make_raster, noise, pool):
     classes = noise(4, 4, dtype="int16", high=4)
     classes[1, 1] = -1
     label = make_raster("label.tif", classes)
     facts = inspect_scene(scene_of(make_raster("a.tif", noise(4, 4)), label=label), pool=pool)
     assert label_of(facts, pool, ignore=-1)[1, 1] == IGNORE
-    with pytest.raises(SceneError, match="holds the value -1") as caught:
+    with refused("label-out-of-range", "--ignore -1") as caught:
         label_of(facts, pool)
-    assert caught.value.path == label and "--ignore -1" in caught.value.try_
+    assert caught.value.path == label
 
 
 def test_a_label_of_several_bands_is_refused(make_raster, noise, pool):
     label = make_raster("label.tif", noise(3, 4, 4, dtype="uint8", high=255))
-    with pytest.raises(SceneError, match="3 bands"):
+    with refused("label-not-one-band", "label.tif", "3"):
         inspect_scene(scene_of(make_raster("a.tif", noise(4, 4)), label=label), pool=pool)
 
 

@@ -10,7 +10,7 @@ from unchoke.scenes.mask_sources import PolygonMask
 from unchoke.scenes.scene_parcel import beside, scene_files
 
 
-def test_sidecars_belong_to_a_raster_and_other_pictures_do_not(tmp_path: Path) -> None:
+def test_sidecars_belong_to_their_raster(tmp_path: Path) -> None:
     for name in ("a.tif", "a.tif.aux.xml", "a.tif.ovr", "a.TFW", "a.prj", "a.jpg", "a.zip", "ab.tif", "b.tif.aux.xml"):
         (tmp_path / name).touch()
     assert {Path(file).name for file in beside(str(tmp_path / "a.tif"))} == {"a.tif.aux.xml", "a.tif.ovr", "a.TFW", "a.prj"}

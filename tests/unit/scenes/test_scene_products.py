@@ -27,7 +27,7 @@ def test_a_product_is_named_like_a_scene_that_is_there(relatives: list[str], pro
     assert find_products(relatives) == products
 
 
-def test_what_was_predicted_into_the_folder_of_the_scenes_is_no_scene(make_files):
+def test_predictions_beside_scenes_are_no_scenes(make_files):
     stems = [f"s{number}" for number in range(21)]
     root = make_files([f"{stem}{end}.tif" for stem in stems for end in ("", "_classes", "_probabilities")])
     scanned = scan_scenes(root)
@@ -37,7 +37,7 @@ def test_what_was_predicted_into_the_folder_of_the_scenes_is_no_scene(make_files
     assert told["products"].evidence == {"count": 42}
 
 
-def test_masks_in_a_folder_of_their_own_come_with_the_option_that_uses_them(make_files):
+def test_mask_folder_found_with_its_option(make_files):
     root = make_files(["images/1.tif", "images/2.tif", "masks/1.png", "masks/2.png"])
     scanned = scan_scenes(root)
     assert [scene.scene_id for scene in scanned.scenes] == ["1", "2"]

@@ -1,11 +1,11 @@
-"""One of several processes that train together, as a launcher starts them. Usage: FOLDER; ranks come from the environment.
+"""One of several processes that train together; the environment says which, as a launcher would.
 
 Runs every scene below and leaves what came of it in FOLDER, one file for each scene and process.
 """
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -66,7 +66,7 @@ def diverges(ranks: Ranks, folder: Path) -> LoopResult:
     try:
         small(kind="values").train(ranks=ranks, lr=1e30, body_lr=1e30, clip=0.0, warmup_epochs=0.0)
     except DataError as error:
-        (folder / f"diverged-{ranks.rank}").write_text(error.what)
+        (folder / f"diverged-{ranks.rank}").write_text(f"{error.code}: {error.what}")
     return small(num_train=16).train(ranks=ranks, epochs=1)
 
 
@@ -75,14 +75,12 @@ SCENES: dict[str, Scene] = {
 }
 
 
-def main(folder: Path) -> None:
+def run_as(variables: dict[str, str], folder: Path) -> None:
+    """The whole of one process; `variables` say which of them it is."""
+    os.environ.update(variables)
     torch.set_num_threads(1)
     with joined() as ranks:
         for name, scene in SCENES.items():
             done = scene(ranks, folder)
             found = {"state": done.state, "curve": done.curve, "outputs": done.outputs, "halvings": done.halvings}
             torch.save({**found, "resumed_step": done.resumed_step}, folder / f"{name}-{ranks.rank}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -19,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.core.errors import DataError, UsageError
+from errors import refused
 from unchoke.core.events import Event, Note, ignore
 from unchoke.training.checkpoints import Snapshots, State, TrainingProgress, load_checkpoint, save_tensors
 from unchoke.training.heads.heads import HeadConfig
@@ -65,7 +65,7 @@ def test_the_file_is_plain_enough_for_weights_only(mixture, train, tmp_path):
     assert content["names"] == ["class 0", "class 1", "class 2"]
 
 
-def test_equal_content_gives_equal_bytes_whoever_made_the_strings(tmp_path):
+def test_equal_content_gives_equal_bytes(tmp_path):
     word = "".join(["sp", "lit"])
     save_tensors(tmp_path / "one.pt", {"a": "split", "b": word, "t": torch.arange(6).view(2, 3)[:, 1]})
     save_tensors(tmp_path / "two.pt", {"a": word, "b": word, "t": torch.tensor([1, 4])})
@@ -79,9 +79,8 @@ def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, layout):
         path.write_bytes(pickle.dumps(Malicious(trap)))
     else:
         torch.save({"format": 1, "params": Malicious(trap)}, path, _use_new_zipfile_serialization=layout == "zip")
-    with pytest.raises(DataError, match="not a weights file") as caught:
+    with refused("bad-weights", str(path)):
         load_head(path)
-    assert "ever run" in caught.value.why
     assert not trap.exists()
 
 
@@ -93,18 +92,18 @@ def test_a_truncated_or_foreign_file_is_refused(tmp_path):
         file.writestr("readme.txt", "hello")
     for name, content in {"cut": whole[: len(whole) // 2], "text": b"hello", "empty": b"", "zip": archive.getvalue()}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match="not a weights file"):
+        with refused("bad-weights", str(tmp_path / name)):
             load_checkpoint(tmp_path / name)
 
 
 def test_a_bare_state_dict_is_not_a_head(tmp_path):
     torch.save({"weight": torch.zeros(2)}, tmp_path / "model.pt")
-    with pytest.raises(DataError, match="holds no trained head"):
+    with refused("wrong-model-file", "model.pt"):
         load_head(tmp_path / "model.pt")
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path):
-    with pytest.raises(UsageError, match="there is no file"):
+    with refused("no-such-file", "nowhere.pt"):
         load_head(tmp_path / "nowhere.pt")
 
 
@@ -187,7 +186,7 @@ def assert_consistent(folder: Path) -> TrainingProgress:
 @given(
     st.lists(st.builds(Epoch, *[st.booleans()] * 4), min_size=1, max_size=5), st.lists(st.integers(0, 14), min_size=2, max_size=2)
 )
-def test_whatever_was_written_last_the_files_belong_together(epochs, kills):
+def test_files_belong_together_after_any_kill(epochs, kills):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for kill in kills:
@@ -201,7 +200,7 @@ def test_whatever_was_written_last_the_files_belong_together(epochs, kills):
         assert assert_consistent(folder).epoch == len(epochs)
 
 
-def test_every_operation_of_a_training_is_a_moment_to_be_killed_at(tmp_path):
+def test_kill_at_every_file_operation(tmp_path):
     reached = []
     for operation in range(10):
         folder = tmp_path / str(operation)
@@ -212,7 +211,7 @@ def test_every_operation_of_a_training_is_a_moment_to_be_killed_at(tmp_path):
     assert set(reached) == {0, 1, 2, 3, 4}
 
 
-def test_the_last_and_the_best_weights_are_kept_and_no_others(tmp_path):
+def test_only_last_and_best_weights_are_kept(tmp_path):
     (tmp_path / "best_head.pt").write_bytes(b"someone else's")
     train(snapshots(tmp_path), [Epoch(), Epoch(), Epoch(), Epoch(better=False)])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["best-0003-1a2b3c4d.pt", "best_head.pt", "last.pt"]
@@ -250,17 +249,17 @@ def test_a_file_cut_short_is_said_and_training_starts_anew(tmp_path, num_bytes):
     last.write_bytes(last.read_bytes()[:num_bytes])
     events: list[Event] = []
     assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
-    assert [(event.level, "cannot be read" in event.text) for event in events if isinstance(event, Note)] == [("warning", True)]
+    assert [(event.level, "last.pt" in event.text) for event in events if isinstance(event, Note)] == [("warning", True)]
 
 
-def test_a_snapshot_of_another_training_is_said_and_not_used(tmp_path):
+def test_checkpoint_of_other_training_not_used(tmp_path):
     train(snapshots(tmp_path), [Epoch()])
     events: list[Event] = []
     assert snapshots(tmp_path, OTHER_DIGEST, events.append).load() == (TrainingProgress(), None)
-    assert "belongs to another training" in events[0].text
+    assert [(event.level, "last.pt" in event.text) for event in events if isinstance(event, Note)] == [("info", True)]
 
 
-def test_the_best_weights_of_another_training_are_never_taken_for_ours(tmp_path):
+def test_best_weights_of_other_training_not_taken(tmp_path):
     train(snapshots(tmp_path), [Epoch()])
     with pytest.raises(Killed), killed_at(1):
         kept = snapshots(tmp_path, OTHER_DIGEST)
@@ -269,16 +268,16 @@ def test_the_best_weights_of_another_training_are_never_taken_for_ours(tmp_path)
     assert assert_consistent(tmp_path).best_epoch == 1
 
 
-def test_best_weights_that_are_gone_are_said_and_training_starts_anew(tmp_path):
+def test_best_weights_gone_starts_anew(tmp_path):
     train(snapshots(tmp_path), [Epoch(), Epoch()])
     next(tmp_path.glob("best-*.pt")).unlink()
     events: list[Event] = []
     assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
-    assert "are gone" in events[0].text
+    assert [event.level for event in events if isinstance(event, Note)] == ["warning"]
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
-def test_best_weights_that_are_damaged_are_said_and_training_starts_anew(tmp_path, harm):
+def test_best_weights_damaged_starts_anew(tmp_path, harm):
     train(snapshots(tmp_path), [Epoch(), Epoch()])
     file = next(tmp_path.glob("best-*.pt"))
     data = file.read_bytes()
@@ -288,17 +287,17 @@ def test_best_weights_that_are_damaged_are_said_and_training_starts_anew(tmp_pat
     file.write_bytes({"flip": flipped, "cut": data[:place], "empty": b""}[harm])
     events: list[Event] = []
     assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
-    assert "are damaged" in events[0].text
+    assert [event.level for event in events if isinstance(event, Note)] == ["warning"]
 
 
 def test_best_weights_that_are_damaged_are_refused_not_used(tmp_path):
     train(snapshots(tmp_path), [Epoch()])
     next(tmp_path.glob("best-*.pt")).write_bytes(b"not weights")
-    with pytest.raises(DataError, match="not a weights file"):
+    with refused("bad-weights"):
         snapshots(tmp_path).load_best(1)
 
 
-def test_without_a_folder_the_best_weights_are_kept_in_memory_as_they_were():
+def test_without_folder_best_weights_in_memory():
     kept, state = snapshots(None), weights(1)
     kept.save_best(1, state)
     kept.save(TrainingProgress(best_epoch=1), {})
@@ -307,7 +306,7 @@ def test_without_a_folder_the_best_weights_are_kept_in_memory_as_they_were():
     assert kept.load() == (TrainingProgress(), None)
 
 
-def test_better_is_the_higher_metric_then_the_lower_loss_then_the_earlier_epoch():
+def test_better_is_metric_then_loss_then_epoch():
     assert TrainingProgress().is_better(-5.0, 9.0)
     held = TrainingProgress(best_metric=0.8, best_loss=0.3)
     assert held.is_better(0.81, 9.0)
@@ -316,7 +315,7 @@ def test_better_is_the_higher_metric_then_the_lower_loss_then_the_earlier_epoch(
     assert not held.is_better(0.79, 0.0)
 
 
-def test_best_weights_that_are_held_can_be_had_before_they_are_written(tmp_path):
+def test_held_best_weights_before_they_are_written(tmp_path):
     kept, state = snapshots(tmp_path), weights(2)
     kept.hold_best(2, state)
     state["weight"] += 5

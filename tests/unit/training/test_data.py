@@ -3,9 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from unchoke.core.errors import DataError
+from errors import refused
 from unchoke.training import data
 from unchoke.training.data import ArraySource, check_problem, fit_standardiser
 
@@ -21,7 +20,7 @@ def test_the_standardiser_equals_numpy_over_chunks(monkeypatch):
     np.testing.assert_allclose(fitted.std, np.maximum(deviations, np.median(deviations)), rtol=1e-6)
 
 
-def test_a_feature_in_which_few_samples_agree_by_chance_is_not_blown_up():
+def test_nearly_constant_feature_not_blown_up():
     feats = np.random.default_rng(0).normal(size=(4, 101)).astype(np.float16)
     feats[:, 0] = [1.0, 1.0, 1.0, 1.002]
     assert fit_standardiser(ArraySource(feats), np.arange(4)).std[0] > 0.3
@@ -35,7 +34,7 @@ def test_a_feature_that_never_varies_keeps_deviation_one():
 def test_features_that_are_not_finite_are_refused():
     feats = np.zeros((4, 2), dtype=np.float16)
     feats[2, 1] = np.inf
-    with pytest.raises(DataError, match="1 feature rows"):
+    with refused("features-not-finite", "1 feature rows"):
         fit_standardiser(ArraySource(feats), np.arange(4))
 
 
@@ -48,29 +47,29 @@ def test_a_sample_in_two_splits_is_named(mixture):
     source, problem = mixture()
     splits = {**problem.splits, "val": np.append(problem.splits["val"], problem.splits["train"][0])}
     name = problem.sample_ids[problem.splits["train"][0]]
-    with pytest.raises(DataError, match=f"more than one split \\({name}\\)"):
+    with refused("untrainable", f"({name})"):
         check_problem(replace(problem, splits=splits), source)
 
 
 def test_an_empty_train_split_is_refused(mixture):
     source, problem = mixture()
-    with pytest.raises(DataError, match="train split is empty"):
+    with refused("untrainable", "train split"):
         check_problem(replace(problem, splits={"train": np.array([], dtype=np.int64)}), source)
 
 
 def test_every_shape_fault_is_listed_at_once(mixture):
     source, problem = mixture()
-    with pytest.raises(DataError, match=r"299 targets for 300 samples; 2 sample ids"):
+    with refused("untrainable", "299 targets", "300 samples", "2 sample ids"):
         check_problem(replace(problem, targets=problem.targets[1:], sample_ids=["a", "b"]), source)
 
 
-def test_a_class_number_out_of_range_is_refused_only_where_it_is_used(mixture):
+def test_class_out_of_range_refused_where_used(mixture):
     source, problem = mixture()
     targets = problem.targets.copy()
     targets[0] = -1
     without = {name: positions[positions != 0] for name, positions in problem.splits.items()}
     check_problem(replace(problem, targets=targets, splits=without), source)
-    with pytest.raises(DataError, match="1 samples have a class outside"):
+    with refused("untrainable", "1 samples", "class"):
         check_problem(replace(problem, targets=targets), source)
 
 
@@ -78,7 +77,7 @@ def test_a_missing_target_is_refused(plane):
     source, problem = plane
     targets = problem.targets.copy()
     targets[3, 1] = np.nan
-    with pytest.raises(DataError, match="not a number \\(id-3\\)"):
+    with refused("untrainable", "(id-3)"):
         check_problem(replace(problem, targets=targets), source)
 
 

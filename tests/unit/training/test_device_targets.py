@@ -22,7 +22,7 @@ def test_weights_average_to_one_over_the_train_split(weighting):
     assert (weights[:2] * [90, 10]).sum() / 100 == pytest.approx(1.0)
 
 
-def test_balanced_weights_make_classes_count_alike_and_tempered_ones_half_the_way():
+def test_balanced_and_tempered_class_weights():
     ratios = [float(weights[1] / weights[0]) for weights in map(uneven().class_weights, ("none", "tempered", "balanced"))]
     assert ratios == pytest.approx([1.0, 3.0, 9.0])
 
@@ -33,7 +33,7 @@ def test_the_first_bias_is_how_much_each_class_counts():
     assert chances[1].tolist() == pytest.approx([1 / 3] * 3)
 
 
-def test_regression_targets_have_mean_zero_and_deviation_one_on_train(plane):
+def test_regression_targets_standardised_on_train(plane):
     _, problem = plane
     task = DeviceTargets.of(problem, device=CPU)
     train = task.targets[problem.positions("train")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.settings import Settings
 from unchoke.training.inputs import refuse_unused, trains_network, unheeded_options, unheeded_text
 
@@ -24,22 +24,22 @@ from unchoke.training.inputs import refuse_unused, trains_network, unheeded_opti
         ({"input": ("NDVI",)}, True),
     ],
 )
-def test_heads_train_on_plain_features_and_everything_else_through_a_network(given, network):
+def test_heads_on_plain_features_else_network(given, network):
     assert trains_network(Settings(**given)) is network
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "options"),
     [
-        ({"cut": "-4", "augment": "light"}, "--augment light has no effect with --cut -4"),
-        ({"augment": "strong"}, "--augment strong has no effect with --cut end"),
-        ({"cut": "none", "views": 2}, "--views 2 has no effect with --cut none"),
-        ({"fusion": "film"}, "--fusion film has nothing to fuse"),
-        ({"streams": 2, "fusion": "attention"}, "--fusion attention has nothing to fuse"),
+        ({"cut": "-4", "augment": "light"}, ("--augment light", "--cut -4")),
+        ({"augment": "strong"}, ("--augment strong", "--cut end")),
+        ({"cut": "none", "views": 2}, ("--views 2", "--cut none")),
+        ({"fusion": "film"}, ("--fusion film",)),
+        ({"streams": 2, "fusion": "attention"}, ("--fusion attention",)),
     ],
 )
-def test_an_option_nothing_would_heed_is_refused(given, words):
-    with pytest.raises(UsageError, match=words):
+def test_an_option_nothing_would_heed_is_refused(given, options):
+    with refused("option-has-no-effect", *options):
         refuse_unused(Settings(**given))
 
 
@@ -50,12 +50,12 @@ def test_options_that_are_heeded_pass(given):
     refuse_unused(Settings(**given))
 
 
-def test_options_of_networks_are_named_where_heads_are_trained():
+def test_network_options_unheeded_by_heads():
     assert unheeded_options(Settings(memory="4GB", ema=0.9)) == ["--ema", "--memory"]
     assert unheeded_options(Settings(memory="4GB", ema=0.9, cut="-4")) == []
     assert unheeded_options(Settings(epochs=3, lr=0.1)) == []
 
 
-def test_why_heads_do_not_use_an_option_is_said() -> None:
-    assert "is not used: heads train on cached vectors; a batch of them" in unheeded_text(["--sub-batch"])
-    assert unheeded_text(["--ema", "--clip"]).endswith("are not used: heads train on cached vectors")
+def test_unheeded_options_are_named() -> None:
+    assert "--sub-batch" in unheeded_text(["--sub-batch"])
+    assert all(option in unheeded_text(["--ema", "--clip"]) for option in ("--ema", "--clip"))

@@ -48,7 +48,7 @@ def test_profiling_changes_nothing_that_is_computed(profiled: Profiled) -> None:
     assert fingerprint(profiled.done) == fingerprint(small().train())
 
 
-def test_each_cycle_gives_a_trace_of_its_own_and_nothing_else_is_left(profiled: Profiled) -> None:
+def test_one_trace_per_cycle_nothing_left(profiled: Profiled) -> None:
     files = sorted(file.name for file in profiled.profiler.plan.folder.iterdir())
     assert [file.name for file in profiled.profiler.traces] == files
     assert all(name.startswith("exp_7_") and name.endswith(f"_{n}.pt.trace.json") for n, name in enumerate(files, start=1))
@@ -60,7 +60,7 @@ def test_stages_and_steps_are_annotated(profiled: Profiled) -> None:
     assert [name for name in names if name.startswith("ProfilerStep")] == ["ProfilerStep#2"]
 
 
-def test_operators_are_found_with_their_times_and_memory_and_our_marks_are_not_among_them(profiled: Profiled) -> None:
+def test_operators_with_times_and_memory(profiled: Profiled) -> None:
     found = {one.name: one for one in profiled.profiler.operators}
     assert found["aten::addmm"].calls > 0
     assert 0 < found["aten::addmm"].self_cpu_s <= found["aten::addmm"].cpu_s
@@ -68,14 +68,14 @@ def test_operators_are_found_with_their_times_and_memory_and_our_marks_are_not_a
     assert not [name for name in found if name.startswith(("unchoke.", "ProfilerStep"))]
 
 
-def test_the_steps_after_the_last_recorded_one_are_timed_undisturbed(profiled: Profiled) -> None:
+def test_steps_after_profile_timed_undisturbed(profiled: Profiled) -> None:
     profiler = profiled.profiler
     assert (profiler.num_steps, profiler.num_recorded, profiler.num_timed) == (3 * STEPS_PER_EPOCH, 2, 3 * STEPS_PER_EPOCH - 6)
     assert profiler.timed["forward"][1] == profiler.num_timed
     assert not profiler.wants_stop
 
 
-def test_a_training_that_is_only_for_the_profile_ends_when_enough_is_known(tmp_path: Path) -> None:
+def test_profile_only_training_ends_early(tmp_path: Path) -> None:
     profiler = StepProfiler(ProfilePlan(tmp_path, "train", wait=0, warmup=1, active=2, stops=True))
     with pytest.raises(Interrupted):
         train(small(), profiler)
@@ -83,13 +83,13 @@ def test_a_training_that_is_only_for_the_profile_ends_when_enough_is_known(tmp_p
     assert 2 <= profiler.num_timed <= 3
 
 
-def test_a_training_too_short_for_the_schedule_gives_no_trace_and_no_error(tmp_path: Path) -> None:
+def test_too_short_training_gives_no_trace(tmp_path: Path) -> None:
     profiler = StepProfiler(ProfilePlan(tmp_path, "train", wait=100))
     train(small(), profiler)
     assert (profiler.traces, profiler.operators, profiler.over) == ([], [], False)
 
 
-def test_heads_are_profiled_batch_by_batch_to_the_same_bytes(tmp_path: Path) -> None:
+def test_profiled_heads_same_bytes(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     classes = generator.integers(0, 3, 60)
     feats = generator.normal(size=(60, 8)) + np.eye(8)[classes]
@@ -110,7 +110,7 @@ def test_heads_are_profiled_batch_by_batch_to_the_same_bytes(tmp_path: Path) -> 
     assert {row.stage for row in plain.timeline.loading} == {"read", "collate"}
 
 
-def test_a_recording_that_a_stop_cuts_off_can_be_told_from_a_whole_one(tmp_path: Path) -> None:
+def test_cut_off_profile_is_recognised(tmp_path: Path) -> None:
     profiler = StepProfiler(ProfilePlan(tmp_path, "cut", wait=1, warmup=1, active=6))
     made = small()
     where = LoopContext(CPU, None, ignore, stop=lambda: profiler.num_steps >= 4, profiler=profiler)

@@ -97,20 +97,20 @@ def test_each_precision_has_its_tolerance(by: float, equal: set[str]) -> None:
     assert {rounding for rounding in TOLERANCES if equal_outputs(PLAIN, moved(by), rounding).equal} == equal
 
 
-def test_in_float32_even_a_tensor_that_hardly_counts_must_agree() -> None:
+def test_in_float32_every_tensor_must_agree() -> None:
     wrong = moved(0.5, only="tiny")
     assert not equal_outputs(PLAIN, wrong, "f32").equal
     assert equal_outputs(PLAIN, wrong, "bf16").equal
 
 
-def test_gradients_of_another_length_or_of_other_tensors_are_unequal() -> None:
+def test_gradients_of_other_length_or_tensors_are_unequal() -> None:
     longer = Numbers(PLAIN.outputs, {name: 2 * values for name, values in PLAIN.gradients.items()})
     fewer = Numbers(PLAIN.outputs, {"a": PLAIN.gradients["a"]})
     assert not equal_outputs(PLAIN, longer, "bf16").equal
     assert not equal_outputs(PLAIN, fewer, "bf16").equal
 
 
-def test_what_is_no_number_is_unequal_and_the_figures_are_said() -> None:
+def test_nan_is_unequal_and_figures_are_given() -> None:
     broken = Numbers(np.full((8, 5), np.nan, np.float32), PLAIN.gradients)
     assert not equal_outputs(PLAIN, broken, "bf16").equal
     found = equal_outputs(PLAIN, moved(0.01), "bf16")

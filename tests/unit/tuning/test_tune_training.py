@@ -92,14 +92,13 @@ def judged(prepared: Prepared, *switches: Switch) -> list[Verdict]:
 def test_a_wrong_convolution_is_refused(prepared: Prepared, planted: Callable[[], Any]) -> None:
     (verdict,) = judged(prepared, Switch("around", (planted,)))
     assert verdict.verdict == "refused"
-    assert verdict.reason.startswith("unequal: outputs differ by")
-    assert verdict.ratio is None
+    assert verdict.ratio is None and verdict.equality["outputs"] > 0, "it was not even timed"
 
 
 def test_a_right_convolution_that_is_slower_is_refused(prepared: Prepared) -> None:
     (verdict,) = judged(prepared, Switch("around", (slow_but_right,)))
     assert verdict.verdict == "refused"
-    assert verdict.reason.startswith("not faster")
+    assert verdict.ratio is not None and verdict.ratio < 1
     assert verdict.equality["gradient_cosine"] == pytest.approx(1)
 
 
@@ -107,7 +106,7 @@ def test_a_right_convolution_that_is_slower_is_refused(prepared: Prepared) -> No
     ("name", "value"),
     [("channels_last", False), ("sub_batch", 4), ("threads", 2), ("cache", "none"), ("keep_freed_memory", False), ("workers", 0)],
 )
-def test_the_usual_switches_change_no_number_beyond_rounding(prepared: Prepared, name: str, value: Any) -> None:
+def test_usual_switches_change_nothing_beyond_rounding(prepared: Prepared, name: str, value: Any) -> None:
     _, work, now = prepared
     found = work.alike(now.changed(name, value))
     assert found.equal, found.text
@@ -121,7 +120,7 @@ def test_bfloat16_is_close_but_not_equal_as_float32_is(prepared: Prepared) -> No
     assert found.figures["outputs"] > 1e-3
 
 
-def test_seconds_are_those_of_a_sample_in_training_in_evaluation_and_with_loading_free(prepared: Prepared) -> None:
+def test_times_of_training_evaluation_and_free_loading(prepared: Prepared) -> None:
     _, work, now = prepared
     runs = [*(work.timed(now, what) for what in ("train", "evaluate")), work.free(now)]
     assert all(0 < run() < 5 for run in runs)
@@ -130,18 +129,18 @@ def test_seconds_are_those_of_a_sample_in_training_in_evaluation_and_with_loadin
 def test_a_trial_apart_gives_the_same_answer_or_is_ended(prepared: Prepared) -> None:
     _, work, now = prepared
     ended = attempt_apart(work, now, now.changed("sub_batch", 4), timed="train", budget_s=0.05)
-    assert "more --minutes" in ended.why_not
+    assert "--minutes" in ended.why_not
     found = attempt_apart(work, now, now.changed("sub_batch", 4), timed="train", budget_s=120)
     assert found.likeness.equal
     assert found.compared is not None
 
 
-def test_what_is_worth_trying_follows_from_the_machine_and_from_what_was_set(prepared: Prepared) -> None:
+def test_switches_follow_from_machine_and_settings(prepared: Prepared) -> None:
     session, work, now = prepared
     sample = take_sample(session, num=8)
     about = circumstances(session, sample, open_encoder(session), work.job)
     found = {one.name: one for one in train_switches(session.settings, now, about)}
-    assert "nothing is copied" in found["pin_memory"].why_not
+    assert found["pin_memory"].why_not and not found["channels_last"].why_not
     assert found["cache"].values == ("ram", "none")
     set_by_hand = replace(session.settings, channels_last=False, train_precision="f32", workers=3)
     fixed = {one.name: one.why_not for one in train_switches(set_by_hand, now, about)}

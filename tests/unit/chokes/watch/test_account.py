@@ -62,7 +62,7 @@ def test_a_step_is_split_into_its_parts() -> None:
     assert (second["wall_s"], second["samples"], second["steps"]) == (11, 8, 1)
 
 
-def test_what_runs_in_an_optimizers_closure_is_not_the_optimizers_time() -> None:
+def test_closure_time_is_not_the_optimizers() -> None:
     loop, train = Loop(), Iteration()
     loop.batch(train)
     loop.account.enter("optimizer_s")
@@ -95,7 +95,7 @@ def test_batches_that_no_backward_follows_are_evaluation() -> None:
     assert (train.trained, validate.trained) == (True, False)
 
 
-def test_without_gradients_it_is_evaluation_from_the_first_batch_on() -> None:
+def test_no_gradients_means_evaluation_from_batch_one() -> None:
     loop, validate = Loop(), Iteration()
     loop.batch(validate, gradients=False)
     loop.spend("forward_s", 5)
@@ -129,7 +129,7 @@ def test_two_optimizers_on_one_batch_make_one_step() -> None:
     assert [(row["wall_s"], row["steps"]) for row in loop.rows] == [(13, 1)] * 3
 
 
-def test_very_many_steps_are_summed_by_neighbours_and_none_is_lost() -> None:
+def test_very_many_steps_are_merged_and_none_is_lost() -> None:
     loop, train = Loop(), Iteration()
     for _ in range(9_000):
         loop.batch(train, 0.0)
@@ -140,7 +140,7 @@ def test_very_many_steps_are_summed_by_neighbours_and_none_is_lost() -> None:
     assert loop.rows[-1]["end_s"] == 9_000 * 6
 
 
-def test_what_comes_before_the_first_batch_or_backward_is_no_part_of_a_step() -> None:
+def test_time_before_first_batch_or_backward_is_no_step() -> None:
     loop = Loop()
     loop.spend("forward_s", 50)
     loop.account.begin()
@@ -148,7 +148,7 @@ def test_what_comes_before_the_first_batch_or_backward_is_no_part_of_a_step() ->
     assert loop.rows[0]["forward_s"] == 2
 
 
-def test_an_evaluation_in_which_hooks_wake_counts_once_and_what_rested_is_split_as_before() -> None:
+def test_evaluation_in_which_hooks_wake_counts_once() -> None:
     loop, train = Loop(), Iteration()
 
     def evaluate(wakes: bool = False) -> None:

@@ -72,7 +72,7 @@ def test_hooks_rest_for_what_they_cost_beside_their_account() -> None:
     assert 0 < awake < 500
 
 
-def test_what_was_counted_times_the_factor_is_what_there_was() -> None:
+def test_counts_times_factor_are_the_total() -> None:
     duty, _, _, seen = watched(0.6)
     assert seen < 1000
     assert abs(seen * duty.factor - 6000) < 300
@@ -156,7 +156,7 @@ class Loop:
         return [dict(zip(COLUMNS, row, strict=True)) for row in self.account.to_dict()["rows"]]
 
 
-def test_the_steps_of_a_rest_are_one_row_split_as_those_before() -> None:
+def test_steps_of_a_rest_are_one_row_split_as_before() -> None:
     loop = Loop()
     loop.steps(4)
     loop.account.rest()
@@ -170,7 +170,7 @@ def test_the_steps_of_a_rest_are_one_row_split_as_those_before() -> None:
     assert loop.account.num_steps == 15
 
 
-def test_what_comes_after_the_last_step_of_a_rest_is_not_split() -> None:
+def test_time_after_the_last_step_of_a_rest_is_not_split() -> None:
     loop = Loop()
     loop.steps(4)
     loop.account.rest()
@@ -182,7 +182,7 @@ def test_what_comes_after_the_last_step_of_a_rest_is_not_split() -> None:
     assert (tail["wall_s"], tail["forward_s"], tail["steps"]) == (500, 0, 0)
 
 
-def test_an_evaluation_during_a_rest_belongs_to_the_next_step() -> None:
+def test_evaluation_in_a_rest_belongs_to_the_next_step() -> None:
     loop, judged = Loop(), Iteration()
     loop.steps(4)
     loop.account.rest()

@@ -35,7 +35,7 @@ def here(recorder: Recorder, kind: str) -> list[dict[str, Any]]:
     return [row for row in recorder.to_dict()["calls"] if row["kind"] == kind and row["file"] == __file__]
 
 
-def test_every_way_of_asking_for_a_file_counts_also_when_it_is_missing(recorder: Recorder, tmp_path: Path) -> None:
+def test_every_file_query_counts_also_if_missing(recorder: Recorder, tmp_path: Path) -> None:
     missing = tmp_path / "missing.jpg"
     for path in (str(missing), str(tmp_path)):
         os.path.exists(path)  # noqa: PTH110
@@ -44,7 +44,7 @@ def test_every_way_of_asking_for_a_file_counts_also_when_it_is_missing(recorder:
     rows = here(recorder, "stat")
     assert sum(row["count"] for row in rows) == 4
     assert rows[0]["distinct"] == 2
-    assert rows[0]["function"].startswith("test_every_way")
+    assert rows[0]["function"] == test_every_file_query_counts_also_if_missing.__name__
     with pytest.raises(FileNotFoundError):
         os.stat(missing)
 
@@ -76,7 +76,7 @@ def test_reading_and_writing_are_told_apart(recorder: Recorder, tmp_path: Path) 
     assert opened[0]["example"] == str(path)
 
 
-def test_what_depends_on_the_systems_own_functions_still_works(recorder: Recorder, tmp_path: Path) -> None:
+def test_code_relying_on_system_functions_still_works(recorder: Recorder, tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -138,7 +138,7 @@ def test_few_calls_are_all_counted() -> None:
     assert counted == [1] * 1000
 
 
-def test_many_calls_are_counted_in_some_fetches_that_stand_for_the_others() -> None:
+def test_many_calls_are_counted_in_sampled_fetches() -> None:
     counted: list[int] = []
     recorder = Recorder()
     ration = Ration(recorder)

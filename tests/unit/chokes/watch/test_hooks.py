@@ -46,13 +46,13 @@ def test_a_callback_runs_once_the_module_is_there(module: str) -> None:
     assert seen == [True]
 
 
-def test_a_callback_runs_at_once_for_what_is_imported_already() -> None:
+def test_callback_runs_at_once_if_already_imported() -> None:
     seen: list[str] = []
     hooks.when_imported("json", lambda: seen.append("json"))
     assert seen == ["json"]
 
 
-def test_a_module_of_a_package_can_be_used_before_the_package_is_done(module: str) -> None:
+def test_submodule_is_usable_before_its_package_is_done(module: str) -> None:
     def patch() -> None:
         import watched_package.inner  # type: ignore[import-not-found]
 
@@ -62,7 +62,7 @@ def test_a_module_of_a_package_can_be_used_before_the_package_is_done(module: st
     assert importlib.import_module(module).inner.double(2) == 5
 
 
-def test_a_callback_that_fails_breaks_no_import_and_is_noted(module: str) -> None:
+def test_failing_callback_is_noted_and_import_succeeds(module: str) -> None:
     hooks.when_imported(module, lambda: [][0])
     assert importlib.import_module(module).READY
     assert any(module in note for note in record.current().to_dict()["notes"])
@@ -90,7 +90,7 @@ def test_a_replaced_function_comes_back() -> None:
     assert "name" not in vars(Owner)
 
 
-def test_what_is_not_there_or_cannot_be_replaced_is_left_alone() -> None:
+def test_missing_or_fixed_attributes_are_left_alone() -> None:
     assert hooks.replace(SimpleNamespace(), "missing", lambda original: original) is None
     assert hooks.replace(dict, "keys", lambda original: original) is None
 
@@ -108,7 +108,7 @@ def calls(recorder: Recorder) -> dict[str, dict[str, Any]]:
     return {row["kind"]: row for row in recorder.to_dict()["calls"]}
 
 
-def test_a_watched_function_can_be_pickled_copied_and_held_by_a_class(recorder: Recorder, hooks_made: list[hooks.Hook]) -> None:
+def test_watched_function_pickles_copies_and_binds(recorder: Recorder, hooks_made: list[hooks.Hook]) -> None:
     original = json.loads
     hooks.time_calls(recorder, json, "loads", "csv", nothing)
 
@@ -147,7 +147,7 @@ def test_a_call_inside_another_of_its_kind_is_part_of_it(recorder: Recorder) -> 
     assert calls(recorder)["decode"]["count"] == 1
 
 
-def test_an_error_of_ours_ends_the_watching_and_not_the_script(recorder: Recorder) -> None:
+def test_own_error_ends_watching_not_the_script(recorder: Recorder) -> None:
     def fail(_: Any, __: tuple[Any, ...], ___: dict[str, Any]) -> hooks.CallFacts:
         raise LookupError("ours")
 

@@ -50,13 +50,13 @@ def test_a_failing_script_fails_as_it_would_have(tmp_path: Path) -> None:
     assert "unchoke" not in done.stderr
 
 
-def test_helpers_of_a_script_leave_no_record_unless_they_use_torch(tmp_path: Path) -> None:
+def test_helper_processes_without_torch_leave_no_record(tmp_path: Path) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import json'], check=True)"
     assert run(code, tmp_path / "records").returncode == 0
     assert len(read_records(tmp_path / "records")) == 1
 
 
-def test_a_script_is_stopped_after_so_many_steps_and_can_still_tidy_up(tmp_path: Path) -> None:
+def test_script_stopped_after_steps_can_tidy_up(tmp_path: Path) -> None:
     code = """
 from unchoke.chokes.watch import recorder as record
 account = record.current().account

@@ -66,7 +66,7 @@ def test_parts_tell_how_often_they_run_and_on_what(recorder: Recorder) -> None:
     assert no_hooks_are_left()
 
 
-def test_what_no_optimizer_trains_is_watched_for_inputs_that_come_again(recorder: Recorder) -> None:
+def test_frozen_parts_are_watched_for_repeated_inputs(recorder: Recorder) -> None:
     model = Tiled()
     epoch = [torch.rand(5, 16) for _ in range(6)]
     train(model, epoch * 3, trained=model.head)
@@ -77,7 +77,7 @@ def test_what_no_optimizer_trains_is_watched_for_inputs_that_come_again(recorder
     assert "repeated_inputs_share" not in rows(recorder)["Tiled"]
 
 
-def test_a_network_may_be_copied_and_saved_while_it_is_looked_at(recorder: Recorder) -> None:
+def test_watched_network_can_be_copied_and_saved(recorder: Recorder) -> None:
     model = Tiled()
     train(model, [torch.rand(2, 16) for _ in range(4)])
     assert not no_hooks_are_left()
@@ -109,7 +109,7 @@ def test_settings_that_slow_a_step_are_facts(recorder: Recorder) -> None:
     assert facts["torch_threads"] == torch.get_num_threads()
 
 
-def test_losses_that_keep_their_graphs_are_found_with_the_variable_that_holds_them() -> None:
+def test_kept_graphs_are_found_with_their_variable() -> None:
     weight = torch.ones(3, requires_grad=True)
     losses = []
     for _ in range(10):
@@ -118,13 +118,10 @@ def test_losses_that_keep_their_graphs_are_found_with_the_variable_that_holds_th
     assert found["tensors"] >= 10
     assert found["holder"]["name"] == "losses"
     assert found["holder"]["file"] == __file__
-    assert (
-        found["holder"]["line"]
-        == test_losses_that_keep_their_graphs_are_found_with_the_variable_that_holds_them.__code__.co_firstlineno + 4
-    )
+    assert found["holder"]["line"] == test_kept_graphs_are_found_with_their_variable.__code__.co_firstlineno + 4
 
 
-def test_an_error_of_ours_ends_the_looking_and_not_the_training(recorder: Recorder) -> None:
+def test_own_error_ends_watching_not_training(recorder: Recorder) -> None:
     class Odd(nn.Linear):
         def named_modules(self, *args: Any, **options: Any) -> Any:
             if args or options:  # as torch itself asks

@@ -49,7 +49,7 @@ def test_pictures_count_and_other_objects_do_not() -> None:
     assert [(seen["name"], seen["px"]) for seen in peeks.to_list()] == [("image", 1200)]
 
 
-def test_a_function_that_asks_for_its_own_variables_keeps_them() -> None:
+def test_function_reading_its_own_variables_keeps_them() -> None:
     peeks = Peeks()
 
     def work() -> dict[str, object]:
@@ -76,7 +76,7 @@ def test_a_line_is_looked_at_a_few_times_only() -> None:
     assert [seen["px"] for seen in peeks.to_list()] == [900]
 
 
-def test_a_function_that_gets_equal_arguments_in_several_steps_is_told() -> None:
+def test_equal_arguments_in_several_steps_are_found() -> None:
     same = SameArguments()
     constant, changing = np.arange(300.0), np.zeros(300)
 
@@ -118,7 +118,7 @@ def held(array: np.ndarray) -> int:
     return len(array)
 
 
-def test_arguments_that_come_again_in_later_epochs_are_counted() -> None:
+def test_arguments_repeated_in_later_epochs_are_counted() -> None:
     same = SameArguments()
     masks = [np.zeros((64, 64), dtype=np.uint8) for _ in range(6)]
     for number, mask in enumerate(masks):
@@ -130,7 +130,7 @@ def test_arguments_that_come_again_in_later_epochs_are_counted() -> None:
     assert not any(row["function"].endswith("keep") for row in same.to_list())
 
 
-def test_networks_and_lists_may_have_changed_and_generators_keep_what_they_got() -> None:
+def test_mutable_arguments_and_generators() -> None:
     same = SameArguments()
 
     def listed(values: list[int]) -> None:
@@ -160,7 +160,7 @@ def taking(value: object) -> object:
     return value
 
 
-def test_a_tensor_is_the_same_while_it_is_the_same_object_and_nobody_wrote_to_it() -> None:
+def test_tensor_is_the_same_until_written_to() -> None:
     same, other = SameArguments(), SameArguments()
     kept, written = torch.ones(4, 4), torch.ones(4, 4)
 
@@ -174,7 +174,7 @@ def test_a_tensor_is_the_same_while_it_is_the_same_object_and_nobody_wrote_to_it
 
 
 @pytest.mark.parametrize("kind", ["fresh", "sparse", "inference", "trained", "objects", "empty"])
-def test_tensors_and_arrays_of_every_kind_are_looked_at_without_harm(kind: str) -> None:
+def test_every_kind_of_tensor_is_peeked_without_harm(kind: str) -> None:
     same = SameArguments()
     makers = {
         "fresh": lambda: torch.ones(3),

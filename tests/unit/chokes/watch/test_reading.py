@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from unchoke.chokes.watch import reading
@@ -29,9 +28,7 @@ def rows(recorder: Recorder, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("save", "compressed"), [(np.savez, False), (np.savez_compressed, True)])
-def test_members_of_an_archive_say_whether_they_are_compressed(
-    recorder: Recorder, tmp_path: Path, save: Any, compressed: bool
-) -> None:
+def test_archive_members_tell_compression(recorder: Recorder, tmp_path: Path, save: Any, compressed: bool) -> None:
     path = tmp_path / "one.npz"
     save(path, pixels=np.zeros((10, 10), np.float32))
     with np.load(path) as archive:
@@ -52,6 +49,8 @@ def test_plain_arrays_are_read_unless_they_are_mapped(recorder: Recorder, tmp_pa
 
 
 def test_tables_and_texts_count_the_bytes_that_were_parsed(recorder: Recorder, tmp_path: Path) -> None:
+    import pandas as pd
+
     table, text = tmp_path / "labels.csv", tmp_path / "labels.json"
     pd.DataFrame({"path": ["a"], "label": [1]}).to_csv(table, index=False)
     with text.open("w") as file:

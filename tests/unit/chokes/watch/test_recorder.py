@@ -58,7 +58,7 @@ def test_each_line_on_disk_is_the_whole_record(tmp_path: Path) -> None:
     assert lines(tmp_path)[-1]["watcher"]["hooks_s"] > 0
 
 
-def test_a_snapshot_that_fails_is_noted_and_the_rest_is_written(tmp_path: Path) -> None:
+def test_failing_snapshot_is_noted_and_rest_is_written(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
     recorder.register("broken", lambda: [][0])
     recorder.fact("kept", True)
@@ -76,7 +76,7 @@ def test_a_forked_child_begins_with_an_empty_record() -> None:
     assert (rows(recorder), began) == ([], [True])
 
 
-def test_the_newest_line_is_there_at_every_moment_and_files_stay_small(tmp_path: Path) -> None:
+def test_newest_line_is_always_there_and_files_stay_small(tmp_path: Path) -> None:
     written = RecordFiles(str(tmp_path), max_bytes=20)
     for number in range(100, 140):
         written.write(f"{number}\n".encode())

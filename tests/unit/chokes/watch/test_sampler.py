@@ -87,7 +87,7 @@ def test_threads_that_load_are_counted_apart() -> None:
     assert sum(row["count"] for row in sampler.to_dict()["rows"]) == 20
 
 
-def test_waiting_for_the_interpreter_is_counted_by_the_system() -> None:
+def test_waits_for_the_interpreter_are_counted() -> None:
     before = _num_waits()
     time.sleep(0.001)
     assert _num_waits() >= before

@@ -78,7 +78,7 @@ def contents(place: Path) -> dict[str, str]:
     return {file.relative_to(place).as_posix(): file.read_text() for file in sorted(place.rglob("*")) if file.is_file()}
 
 
-def test_what_a_script_writes_is_found_again_and_nothing_has_changed(place: Path) -> None:
+def test_script_finds_its_writes_and_nothing_changed(place: Path) -> None:
     before = contents(place)
     done = run(WRITES, place, fenced=False)
     assert (done.returncode, done.stdout) == (0, "as it should\n"), done.stderr
@@ -86,7 +86,7 @@ def test_what_a_script_writes_is_found_again_and_nothing_has_changed(place: Path
     assert not (place / "runs").exists()
 
 
-def test_the_fence_holds_what_the_scratch_folder_cannot_catch(place: Path) -> None:
+def test_fence_stops_writes_that_scratch_cannot_catch(place: Path) -> None:
     if fence_version() < 1:
         pytest.skip("this kernel has no Landlock")
     before = contents(place)

@@ -39,7 +39,7 @@ STANDARD = Path(os.__file__).parent
         (sys.modules["unchoke.chokes.watch.stacks"].__file__, "/home/me/train.py", False),
     ],
 )
-def test_a_file_is_the_users_if_neither_python_nor_an_installer_put_it_there(file: str, main_file: str, is_user: bool) -> None:
+def test_user_files_are_not_python_or_installed(file: str, main_file: str, is_user: bool) -> None:
     assert is_user_file(file, main_file) is is_user
 
 
@@ -80,7 +80,7 @@ def test_every_rule_leads_to_a_stage() -> None:
     assert named - {"up to here"} <= set(STAGES)
 
 
-def test_rules_about_the_watcher_name_files_and_functions_that_are_there() -> None:
+def test_watcher_rules_name_existing_functions() -> None:
     root = Path(unchoke.__file__).parent.parent
     own = [(part, stages) for part, stages in _RULES if part.startswith("unchoke/")]
     assert len(own) == 6
@@ -111,7 +111,5 @@ def test_rules_about_the_watcher_name_files_and_functions_that_are_there() -> No
         ([], "collate", False, "collate"),
     ],
 )
-def test_the_innermost_known_function_decides_unless_it_is_only_where_the_thread_was_met(
-    rules: list[str | None], phase: str, runs_python: bool, stage: str
-) -> None:
+def test_innermost_known_function_decides_the_stage(rules: list[str | None], phase: str, runs_python: bool, stage: str) -> None:
     assert stage_of(rules, phase, runs_python=runs_python) == stage

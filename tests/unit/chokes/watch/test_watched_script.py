@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.chokes.light_torch import LIGHT_TORCH
 
 import unchoke.chokes.watch
 
-SCRIPT = """
-import os, sys, torch
+SCRIPT = (
+    LIGHT_TORCH
+    + """
+import os
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -41,8 +44,10 @@ if __name__ == "__main__":
         optimizer.step()
     print("done", open is __import__("io").open)
 """
-HUNTING = """
-import torch
+)
+HUNTING = (
+    LIGHT_TORCH
+    + """
 from torch import nn
 
 torch.autograd.set_detect_anomaly(True)
@@ -58,6 +63,7 @@ for _ in range(400):
 torch.autograd.set_detect_anomaly(False)
 print("done", rested > 40)
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +94,7 @@ def calls(record: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [row for row in record["calls"] if row["kind"] == kind and row["phase"] == "getitem"]
 
 
-def test_workers_count_what_each_sample_asks_of_the_file_system(records: dict[str, dict[str, Any]]) -> None:
+def test_workers_count_file_system_calls_per_sample(records: dict[str, dict[str, Any]]) -> None:
     line = SCRIPT.splitlines().index("        assert os.path.exists(path)") + 1
     (row,) = calls(records["loader"], "stat")
     assert (row["count"], row["distinct"], row["line"], row["function"]) == (48, 8, line, "Pictures.__getitem__")

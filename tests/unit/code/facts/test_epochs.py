@@ -11,7 +11,7 @@ def program(text: str) -> Program:
     return Program(parse_source("a.py", text.encode()))
 
 
-def test_a_feed_leads_back_through_variables_chains_and_functions() -> None:
+def test_feed_leads_back_through_variables_and_functions() -> None:
     read = program(
         "import tensorflow as tf\n"
         "def make(paths):\n    ds = tf.data.Dataset.from_tensor_slices(paths)\n    ds = ds.map(load)\n    return ds.batch(8)\n"
@@ -21,7 +21,7 @@ def test_a_feed_leads_back_through_variables_chains_and_functions() -> None:
     assert [read.method(call) for call in feed.made_of][:4] == ["make", "batch", "glob", "map"]
 
 
-def test_a_sequence_takes_its_items_from_the_data_set_it_holds() -> None:
+def test_sequence_takes_items_from_its_dataset() -> None:
     read = program(
         "import keras\n"
         "class Photos:\n    def __getitem__(self, i):\n        return i\n"

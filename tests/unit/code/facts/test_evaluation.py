@@ -105,7 +105,7 @@ def test_no_evaluation(text: str) -> None:
     assert not off(text)[0]
 
 
-def test_evaluation_goes_on_in_the_next_cells_until_training_begins_again() -> None:
+def test_evaluation_lasts_over_cells_until_training() -> None:
     program = book("model.eval()", "one = model(x)", "model.train()\ntwo = model(x)")
     assert [program.facts.in_evaluation(call) is not None for call in program.calls_to("model")] == [True, False]
 

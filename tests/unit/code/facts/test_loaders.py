@@ -63,7 +63,7 @@ def test_a_loader_tells_its_role_batch_and_workers(text: str, role: str, batch: 
     assert (found.role, found.batch, found.workers) == (role, batch, workers)
 
 
-def test_a_comprehension_over_parts_makes_one_loader_of_each() -> None:
+def test_comprehension_makes_one_loader_of_each_part() -> None:
     found = script(HEAD + "dls = {p: DataLoader(sets[p], batch_size=4) for p in ['train', 'val']}").facts.loaders
     assert [item.role for item in found] == ["train", "eval"]
 

@@ -48,7 +48,7 @@ def test_what_was_read_or_is_a_librarys_is_not(text: str) -> None:
 
 
 @pytest.mark.parametrize("cell", ["%run setup.py", "def finish(model:\n    pass"])
-def test_a_name_that_nothing_makes_may_come_from_what_was_not_read(cell: str) -> None:
+def test_unknown_name_may_come_from_unread_code(cell: str) -> None:
     program = book(cell, "finish(model)")
     assert is_unseen(program, last_call(program))
 
@@ -63,7 +63,7 @@ def test_a_name_that_nothing_makes_may_come_from_what_was_not_read(cell: str) ->
         ("validate_finish(model)", False),
     ],
 )
-def test_unseen_code_may_save_what_it_is_handed_unless_its_name_says_otherwise(call: str, may: bool) -> None:
+def test_unseen_code_may_save_its_arguments(call: str, may: bool) -> None:
     program = script(
         f"import torchvision\nfrom my_helpers import *\nmodel = torchvision.models.resnet18()\nout = model(x)\n{call}"
     )
@@ -74,5 +74,5 @@ def test_unseen_code_may_save_what_it_is_handed_unless_its_name_says_otherwise(c
     ("cell", "hides"),
     [("from my_helpers import *", True), ("%run a.py", True), ("def f(:", True), ("from my_helpers import f", False)],
 )
-def test_code_that_may_do_anything_is_told_from_names_that_are_known(cell: str, hides: bool) -> None:
+def test_unknown_code_differs_from_known_names(cell: str, hides: bool) -> None:
     assert hides_code(book(cell)) is hides

@@ -47,11 +47,11 @@ loader = data.DataLoader(F())
 """
 
 
-def test_datasets_are_known_by_their_bases_or_by_the_loader_they_go_to() -> None:
+def test_datasets_are_known_by_base_or_loader() -> None:
     assert [owner.name for owner in script(DATASETS).facts.datasets] == ["A", "B", "C", "D", "F"]
 
 
-def test_what_getitem_calls_runs_for_every_sample_and_what_init_calls_does_not() -> None:
+def test_getitem_runs_per_sample_and_init_does_not() -> None:
     program = script(DATASETS)
     assert runs_per_sample(program, "reached")
     assert not runs_per_sample(program, "looked_for_once")
@@ -72,7 +72,7 @@ def test_what_getitem_calls_runs_for_every_sample_and_what_init_calls_does_not()
         "y = tf.numpy_function(func=load, inp=[p], Tout=tf.float32)",
     ],
 )
-def test_a_function_mapped_over_tf_data_runs_for_every_sample(line: str) -> None:
+def test_function_mapped_over_tf_data_is_per_sample(line: str) -> None:
     program = script(f"import functools\nimport tensorflow as tf\ndef load(p, size=2):\n    return touch(p)\n{line}")
     assert runs_per_sample(program, "touch")
 
@@ -84,7 +84,7 @@ def test_other_maps_do_not(line: str) -> None:
     assert not runs_per_sample(script(f"def load(p):\n    return touch(p)\n{line}"), "touch")
 
 
-def test_collate_functions_transforms_and_loaders_given_as_functions_do() -> None:
+def test_collate_transform_and_loader_functions_do() -> None:
     program = script(
         """
         import torchvision.transforms as T
@@ -128,11 +128,11 @@ model.fit(gen, epochs=3)
 """
 
 
-def test_generators_of_samples_count_and_other_generators_do_not() -> None:
+def test_only_generators_of_samples_count() -> None:
     assert kinds(script(GENERATOR)) == {"batches": "generator", "samples": "generator", "fed": "generator"}
 
 
-def test_a_function_of_this_name_in_another_class_is_another_function() -> None:
+def test_same_name_in_another_class_is_another_function() -> None:
     program = script(
         """
         from torch.utils.data import Dataset

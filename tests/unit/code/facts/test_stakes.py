@@ -36,18 +36,18 @@ def is_reached(program: Program) -> bool:
         ("if __name__ == '__main__':\n    print('done')\n", False),
     ],
 )
-def test_a_function_is_reached_unless_its_program_never_names_it(tmp_path: Path, rest: str, reached: bool) -> None:
+def test_function_is_reached_if_its_program_names_it(tmp_path: Path, rest: str, reached: bool) -> None:
     assert is_reached(program_of(tmp_path / "a.py", READS + rest)) is reached
 
 
-def test_whoever_imports_a_module_beside_it_tells_which_functions_are_dead(tmp_path: Path) -> None:
+def test_importers_tell_which_functions_are_dead(tmp_path: Path) -> None:
     program_of(tmp_path / "main.py", "from tools.convert import write\nwrite()\n")
     assert not is_reached(program_of(tmp_path / "tools/convert.py", READS + "def write():\n    pass\n"))
     program_of(tmp_path / "main2.py", "from tools.other import read\nread()\n")
     assert is_reached(program_of(tmp_path / "tools/other.py", READS))
 
 
-def test_a_method_of_an_own_class_that_nothing_calls_is_dead(tmp_path: Path) -> None:
+def test_uncalled_method_of_an_own_class_is_dead(tmp_path: Path) -> None:
     owner = "class Files:\n    def read(self, path):\n        return open(path)\n    def names(self):\n        return []\n"
     assert not is_reached(program_of(tmp_path / "a.py", owner + "Files().names()\n"))
     assert is_reached(program_of(tmp_path / "b.py", owner + "Files().read('a')\n"))
@@ -77,7 +77,7 @@ def test_cells_of_a_gallery_are_told_from_a_script(tmp_path: Path) -> None:
     assert not stakes.is_gallery(program_of(tmp_path / "b.py", "x = 1  # 50 %\nprint(x)\n"))
 
 
-def test_settings_that_are_handed_round_in_a_circle_are_unknown(tmp_path: Path) -> None:
+def test_circular_settings_are_unknown(tmp_path: Path) -> None:
     circle = "def a(**kw):\n    return b(**kw)\ndef b(**kw):\n    return a(**kw)\nb(pin=a)\n"
     program = program_of(tmp_path / "a.py", circle)
     calls = [call for call in program.nodes(ast.Call) if call.keywords]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """
 import torch, argparse
@@ -20,7 +19,7 @@ LOOP = "for x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backwar
 lines = OneRule("anomaly-mode", HEAD).texts
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "autograd.set_detect_anomaly(True)",
@@ -37,7 +36,7 @@ def test_a_mode_that_is_on_is_reported(line: str) -> None:
     assert lines(f"{line}\n{LOOP}") == [line]
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "autograd.set_detect_anomaly(False)",

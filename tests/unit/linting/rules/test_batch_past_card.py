@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
@@ -12,7 +11,7 @@ from unchoke.linting.rules.batch_past_card import stated_card
 lines = OneRule("batch-past-card").texts
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "gigabytes"),
     [
         ("GTX 1650 with 4 GB", 4),
@@ -64,7 +63,7 @@ model = {model}
 """
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {},
@@ -79,7 +78,7 @@ def test_far_past_the_card_is_reported_at_the_batch(changed: dict[str, object]) 
     assert lines(script(**changed)) == [f"BATCH = {changed.get('batch', 128)}"]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {"card": "a good day"},

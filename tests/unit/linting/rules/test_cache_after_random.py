@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 IMPORTS = """
 import numpy as np, torch, random, os
@@ -186,11 +185,11 @@ class D(Dataset):
 RULE = OneRule("cache-after-random", IMPORTS)
 
 
-@pytest.mark.parametrize("case", FOUND.split("---\n"))
+@each("case", FOUND.split("---\n"))
 def test_it_is_found_once(case: str) -> None:
     assert len(RULE.lines(case)) == 1
 
 
-@pytest.mark.parametrize("case", SILENT.split("---\n"))
+@each("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []

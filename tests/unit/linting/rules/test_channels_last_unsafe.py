@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """\
 import torch
@@ -145,12 +145,12 @@ m = Net()
 RULE = OneRule("channels-last-unsafe", HEAD)
 
 
-@pytest.mark.parametrize("body", FOUND)
+@each("body", FOUND)
 def test_it_is_found(body: str) -> None:
     assert RULE.lines(body) == RULE.marked(body)
 
 
-@pytest.mark.parametrize("body", SILENT)
+@each("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """\
 import torch
@@ -133,11 +133,11 @@ torch.save(opt.state_dict(), "a.pt")
 RULE = OneRule("compile-unsafe", HEAD)
 
 
-@pytest.mark.parametrize("body", FOUND)
+@each("body", FOUND)
 def test_it_is_found(body: str) -> None:
     assert RULE.lines(body) == RULE.marked(body)
 
 
-@pytest.mark.parametrize("body", SILENT)
+@each("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("compressed-npz").lines
 
@@ -15,7 +14,7 @@ from torch.utils.data import Dataset
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("return np.load(self.paths[i])['x']", 1),
@@ -33,7 +32,7 @@ def test_an_archive_is_told_from_an_array(body: str, found: int) -> None:
     assert len(lines(f"{HEAD}class A(Dataset):\n  def __getitem__(self, i):\n    {body}\n")) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "found"),
     [
         ("for p in paths:\n  np.savez_compressed(p.with_suffix('.npz'), x=read(p))", 1),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 RULE = OneRule("copied-each-run", "import os, shutil, tarfile, zipfile\n")
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "kinds"),
     [
         ("shutil.copytree('a', 'b')", ["nit"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from tests.linted import each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -23,7 +23,7 @@ def places(*cells: str) -> list[tuple[int | None, int]]:
     return [(item.place.cell, item.place.line) for item in found]
 
 
-@pytest.mark.parametrize(
+@each(
     ("cell", "reported"),
     [
         ("loader = DataLoader(Data(), num_workers=2)", True),
@@ -54,7 +54,7 @@ def test_a_cell_that_writes_a_file_defines_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("cell", "reported"),
     [
         ("model.fit(Data(), epochs=2, workers=4, use_multiprocessing=True)", True),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """import cv2, os
 import numpy as np
@@ -28,7 +27,7 @@ rows = Rows()
 RULE = OneRule("decoded-for-labels", HEAD)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "labels = [label for _, label, _ in photos]",
@@ -45,7 +44,7 @@ def test_a_pass_for_labels_names_or_sizes_is_found(body: str) -> None:
     assert len(RULE.lines(body)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "for image, label, _ in photos:\n    show(image, label)",

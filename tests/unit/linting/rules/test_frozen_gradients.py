@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """
 import torch, timm
@@ -29,7 +28,7 @@ FC = "opt = torch.optim.Adam(net.fc.parameters())"
 PAIR = "enc = timm.create_model('vit_small_patch16_224', num_classes=0)\nhead = nn.Linear(384, 5)\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "forward"),
     [
         (NET + "opt = torch.optim.Adam(net.fc.parameters())", "out = net(x)"),
@@ -49,13 +48,13 @@ PAIR = "enc = timm.create_model('vit_small_patch16_224', num_classes=0)\nhead = 
         (PAIR + "model = nn.Sequential(enc, head)\nopt = torch.optim.AdamW(head.parameters())", "out = model(x)"),
     ],
 )
-def test_an_encoder_with_gradients_and_no_optimizer_is_reported_once(made: str, forward: str) -> None:
+def test_encoder_without_optimizer_is_found_once(made: str, forward: str) -> None:
     found = lines(script(made, forward))
     assert len(found) == 1
     assert "torch.optim" in found[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "forward"),
     [
         (NET + "opt = torch.optim.Adam(net.parameters())", "out = net(x)"),
@@ -92,8 +91,8 @@ def test_one_that_is_trained_frozen_or_needed_is_not(made: str, forward: str) ->
     assert lines(script(made, forward)) == []
 
 
-@pytest.mark.parametrize(("freezing", "reported"), [("pass", True), ("model.requires_grad_(False)", False)])
-def test_a_network_is_followed_from_where_it_is_built_to_where_it_is_trained(freezing: str, reported: bool) -> None:
+@each(("freezing", "reported"), [("pass", True), ("model.requires_grad_(False)", False)])
+def test_network_is_followed_from_build_to_training(freezing: str, reported: bool) -> None:
     source = f"""
         def build():
             model = models.resnet50(weights="DEFAULT")
@@ -117,9 +116,7 @@ def test_a_network_is_followed_from_where_it_is_built_to_where_it_is_trained(fre
     assert bool(lines(source)) is reported
 
 
-@pytest.mark.parametrize(
-    ("frozen", "reported"), [("", True), ("self.backbone.requires_grad_(False)", False), ("self.freeze_backbone()", False)]
-)
+@each(("frozen", "reported"), [("", True), ("self.backbone.requires_grad_(False)", False), ("self.freeze_backbone()", False)])
 def test_lightning(frozen: str, reported: bool) -> None:
     source = f"""
         class Net(L.LightningModule):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 TORCH = """
 import torch, timm, random
@@ -50,7 +49,7 @@ for epoch in range({epochs}):
 LOOPED = "for p in model.parameters():\n    p.requires_grad = False\nmodel.fc = nn.Linear(2048, 5)"
 
 
-@pytest.mark.parametrize(
+@each(
     "freezing",
     [
         LOOPED,
@@ -76,7 +75,7 @@ def test_an_encoder_beside_the_head_counts() -> None:
     assert lines(script(off, forward="head(z)", trained="head.parameters()", more=run)) == ["z = enc(x)"]
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {"transform": "T.Compose([T.Resize(256), T.RandomCrop(224), T.ToTensor()])"},
@@ -91,7 +90,7 @@ def test_augmentation_and_a_single_epoch_do_not(changed: dict[str, str]) -> None
     assert lines(script(LOOPED, **changed)) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "freezing",
     [
         "for p in model.layer1.parameters():\n    p.requires_grad = False",
@@ -107,7 +106,7 @@ def test_an_encoder_that_learns_in_part_does_not(freezing: str) -> None:
     assert lines(script(freezing)) == []
 
 
-def test_what_another_network_feeds_or_another_file_loads_does_not() -> None:
+def test_other_networks_and_other_files_do_not_count() -> None:
     made = "vgg = models.vgg16(weights='DEFAULT').features\nvgg.requires_grad_(False)\nnet = nn.Sequential(nn.Conv2d(3, 3, 3))"
     assert lines(script(made, forward="vgg(net(x)).flatten(1)", trained="net.parameters()")) == []
     source = (
@@ -118,7 +117,7 @@ def test_what_another_network_feeds_or_another_file_loads_does_not() -> None:
     assert lines(source) == []
 
 
-def test_a_network_is_followed_from_where_it_is_built_to_where_it_is_trained() -> None:
+def test_network_is_followed_from_build_to_training() -> None:
     assert lines("""
         def build():
             base = models.resnet50(weights="DEFAULT")
@@ -144,7 +143,7 @@ def test_a_network_is_followed_from_where_it_is_built_to_where_it_is_trained() -
     """) == ["p.requires_grad = False"]
 
 
-def test_an_encoder_that_is_handed_in_or_put_in_front_counts() -> None:
+def test_encoder_given_or_put_in_front_counts() -> None:
     made = "enc = models.resnet18()\nenc.requires_grad_(False)\nhead = nn.Linear(512, 5)\nboth = nn.Sequential(enc, head)"
     assert len(lines(script(made, forward="both(x)", trained="head.parameters()"))) == 1
     wrapped = """
@@ -178,7 +177,7 @@ def test_the_encoder_of_a_trainer_counts() -> None:
     assert lines(source % 1) == []
 
 
-def test_two_stages_count_when_the_first_is_frozen_for_several_epochs() -> None:
+def test_two_stages_count_if_first_is_frozen_for_epochs() -> None:
     keras = """
         base = keras.applications.ResNet50(include_top=False, pooling="avg")
         base.trainable = False
@@ -197,7 +196,7 @@ FIT = "\nmodel.fit(train, epochs=5)"
 MODEL = "\nmodel = keras.Sequential([base])" + FIT
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "reported"),
     [
         ("base.trainable = False\nmodel = keras.Model(base.input, keras.layers.Dense(3)(base.output))" + FIT, True),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -37,7 +36,7 @@ def loop(
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "total += loss",
@@ -61,7 +60,7 @@ def test_what_keeps_its_graph_is_reported(body: str) -> None:
     assert lines(loop(body)) == [body]
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "total += loss.item()",
@@ -267,7 +266,7 @@ def test_skips_of_a_forward_and_tensorflow_are_left_alone() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "after"),
     [
         ("total += loss", "total += loss.detach()"),
@@ -284,7 +283,7 @@ def test_the_fix_detaches_where_all_ends_in_numbers(body: str, after: str) -> No
     assert fixed(loop(body, after=end)) == HEAD + loop(after, after=end)
 
 
-@pytest.mark.parametrize(
+@each(
     "after",
     [
         "other(total, losses)",
@@ -314,7 +313,7 @@ def test_no_fix_for_what_may_be_no_tensor() -> None:
     assert fixed(source) == RULE.whole(source)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kept", "fix"),
     [
         ("loss", "write `loss.detach()`"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """\
 import torch
@@ -149,12 +149,12 @@ with tf.device("/GPU:0"):
 RULE = OneRule("hard-coded-cuda", HEAD)
 
 
-@pytest.mark.parametrize("body", FOUND)
+@each("body", FOUND)
 def test_it_is_found(body: str) -> None:
     assert RULE.lines(body) == RULE.marked(body)
 
 
-@pytest.mark.parametrize("body", SILENT)
+@each("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
 
@@ -164,7 +164,7 @@ def test_it_is_silent(body: str) -> None:
     ["@requires_nccl()", "@skip_if_lt_x_gpu(2)", "@pytest.mark.skipif(not CUDA, reason='no card')", "@onlyCUDA",
      "@unittest.skipUnless(HAS_GPU, 'none')"],
 )  # fmt: skip
-def test_a_test_that_is_skipped_without_a_card_looks_for_one(mark: str) -> None:
+def test_skip_without_gpu_looks_for_one(mark: str) -> None:
     rule = OneRule("hard-coded-cuda")
     assert rule.lines(f"import torch\n{mark}\ndef test_a(net):\n    net.cuda()\n") == []
     assert rule.lines("import torch\n@pytest.mark.slow\ndef test_a(net):\n    net.cuda()\n") == [4]

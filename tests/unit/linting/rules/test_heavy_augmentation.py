@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 IMPORTS = """
 import albumentations as A, numpy as np
@@ -116,12 +115,12 @@ class D(Dataset):
 RULE = OneRule("heavy-augmentation", IMPORTS)
 
 
-@pytest.mark.parametrize("case", FOUND.split("---\n"))
+@each("case", FOUND.split("---\n"))
 def test_it_is_found_once(case: str) -> None:
     assert len(RULE.lines(case)) == 1
 
 
-@pytest.mark.parametrize("case", SILENT.split("---\n"))
+@each("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
 
@@ -154,11 +153,11 @@ tf = A.Compose([A.OneOf([A.CLAHE(), A.RandomGamma()]), A.MotionBlur(), A.GaussNo
 """
 
 
-@pytest.mark.parametrize("case", APART.split("---\n"))
+@each("case", APART.split("---\n"))
 def test_what_no_sample_meets_together_is_not_added_up(case: str) -> None:
     assert RULE.lines(case) == []
 
 
-@pytest.mark.parametrize("case", TOGETHER.split("---\n"))
+@each("case", TOGETHER.split("---\n"))
 def test_what_one_sample_can_meet_is_added_up(case: str) -> None:
     assert len(RULE.lines(case)) == 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("history-in-memory").lines
 
@@ -13,7 +12,7 @@ def run(body: str, before: str = "history = []", after: str = "", epochs: int = 
     return f"import torch, csv, json, logging\n{before}\n{loop}    {body}\n{after}\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         (run("history.append(loss.item())"), [7]),
@@ -48,7 +47,7 @@ def test_a_list_that_only_grows_in_memory(source: str, expected: list[int]) -> N
     assert lines(source) == expected
 
 
-def test_numbers_of_each_batch_count_if_they_are_looked_at_later() -> None:
+def test_batch_numbers_count_if_used_later() -> None:
     step = "        loss = model(x)\n        loss.backward()\n        seen.append(loss.item())\n"
     loop = f"import torch\nseen = []\nfor epoch in range(9):\n    for x in loader:\n{step}"
     assert lines(loop + "plt.plot(seen)\n") == [7]
@@ -77,7 +76,7 @@ def test_a_history_on_self_and_one_written_by_a_method() -> None:
     assert lines(source.replace("{}", "self.write()")) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "expected"),
     [
         ("history = model.fit(x, y, epochs=20)", [4]),

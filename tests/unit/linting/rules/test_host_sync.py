@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """\
 import torch
@@ -168,12 +168,12 @@ SILENT = [
 RULE = OneRule("host-sync", HEAD)
 
 
-@pytest.mark.parametrize("body", FOUND)
+@each("body", FOUND)
 def test_it_is_found(body: str) -> None:
     assert RULE.lines(body) == RULE.marked(body)
 
 
-@pytest.mark.parametrize("body", SILENT)
+@each("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
 
@@ -194,7 +194,7 @@ def _kinds(source: str) -> list[str]:
     return [item.kind for item in RULE.found(source)]
 
 
-@pytest.mark.parametrize("over", ["itertools.product([1, 2], [3, 4])", "[1, 2]", "sizes"])
+@each("over", ["itertools.product([1, 2], [3, 4])", "[1, 2]", "sizes"])
 def test_a_loop_over_settings_is_no_step(over: str) -> None:
     source = f"""\
 import itertools

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 IMPORTS = """
 import cv2, glob, os, numpy as np, random
@@ -192,12 +191,12 @@ for i in range(9):
 RULE = OneRule("images-in-list", IMPORTS)
 
 
-@pytest.mark.parametrize("case", FOUND.split("---\n"))
+@each("case", FOUND.split("---\n"))
 def test_it_is_found_once(case: str) -> None:
     assert len(RULE.lines(case)) == 1
 
 
-@pytest.mark.parametrize("case", SILENT.split("---\n"))
+@each("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("list-per-sample").lines
 
@@ -14,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "found"),
     [
         ("class A(Dataset):\n  def __getitem__(self, i):\n    return next(os.walk(self.folders[i]))", [6]),
@@ -36,7 +35,7 @@ def test_a_listing_counts_where_it_runs_for_each_sample(code: str, found: list[i
     assert lines(f"{HEAD}{code}\n") == found
 
 
-def test_a_generator_that_a_function_makes_is_per_sample_code() -> None:
+def test_generator_made_by_a_function_is_per_sample() -> None:
     code = """import os
 import tensorflow as tf
 def samples(ids):

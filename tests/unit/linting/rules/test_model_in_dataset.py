@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """import timm, torch
 import tensorflow as tf
@@ -27,7 +26,7 @@ ITEM = """class D(Dataset):
 """
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         ITEM + "        return vit(self.x[i][None])[0]",
@@ -41,7 +40,7 @@ def test_a_network_that_runs_where_data_are_loaded_is_found(body: str) -> None:
     assert len(RULE.lines(body)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         ITEM + "        return tokenizer(self.x[i])",
@@ -51,5 +50,5 @@ def test_a_network_that_runs_where_data_are_loaded_is_found(body: str) -> None:
         ITEM + "        if i not in self.cache:\n            self.cache[i] = vit(self.x[i][None])\n        return self.cache[i]",
     ],
 )
-def test_tokenizers_layers_that_augment_and_what_is_kept_are_not(body: str) -> None:
+def test_tokenizers_augmentation_and_kept_are_not_found(body: str) -> None:
     assert RULE.lines(body) == []

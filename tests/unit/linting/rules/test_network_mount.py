@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 TRAINS = "\nmodel.fit(data, epochs=3)\n"
 RULE = OneRule("network-mount", "import os, glob, cv2, shutil\n")
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "ROOT = '/content/drive/MyDrive/photos'",
@@ -22,7 +21,7 @@ def test_folders_of_pictures_on_the_drive_are_found_once(body: str) -> None:
     assert RULE.lines(body + "\nother = '/content/drive/MyDrive/photos/val'" + TRAINS) == [2]
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "stack = cv2.imread('/content/drive/MyDrive/large.tif')",

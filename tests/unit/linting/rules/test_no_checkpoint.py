@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("no-checkpoint").lines
 
@@ -14,7 +13,7 @@ def epochs(head: str, tail: str = "print(epoch)", before: str = "", after: str =
     return body + f"    {tail}\n{after}\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         (epochs("for epoch in range(5):"), [3]),
@@ -82,7 +81,7 @@ def test_a_head_on_kept_features_takes_seconds() -> None:
     assert lines(source) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "expected"),
     [
         ("epochs=20", [4]),
@@ -120,7 +119,7 @@ def test_callbacks_put_together_in_steps() -> None:
     assert lines(source) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "use", "expected"),
     [
         ("max_epochs=30, enable_checkpointing=False", "fit(model)", [2]),
@@ -135,7 +134,7 @@ def test_lightning(options: str, use: str, expected: list[int]) -> None:
     assert lines(f"import lightning as L\ntrainer = L.Trainer({options})\ntrainer.{use}\n") == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("imported", "called", "expected"),
     [
         ("from my_helpers import finish_epoch", "finish_epoch(model, epoch)", []),
@@ -165,7 +164,7 @@ def kinds_of(head: str, epochs: int) -> list[str]:
     return [item.kind for item in OneRule("no-checkpoint").found(head + loop)]
 
 
-def test_a_fit_that_says_how_many_steps_it_has_is_as_long_as_they_are() -> None:
+def test_fit_is_as_long_as_its_stated_steps() -> None:
     fit = "from tensorflow import keras\nx = keras.utils.image_dataset_from_directory('a')\n"
     for steps, kind in ((10, "nit"), (1000, "choke")):
         source = f"{fit}model = keras.Sequential()\nmodel.fit(x, epochs=100, steps_per_epoch={steps})\n"

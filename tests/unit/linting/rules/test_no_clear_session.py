@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """from tensorflow import keras
 def build(width):
@@ -12,7 +11,7 @@ def build(width):
 RULE = OneRule("no-clear-session", HEAD)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "for width in widths:\n    m = build(width)\n    m.fit(x, y, epochs=3)",
@@ -24,7 +23,7 @@ def test_a_network_for_each_round_is_found_at_the_loop(body: str) -> None:
     assert RULE.lines(body) == [4]
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "for width in widths:\n    keras.backend.clear_session()\n    m = build(width)\n    m.fit(x, y, epochs=3)",

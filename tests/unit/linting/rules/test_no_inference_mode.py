@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.fixing import apply_edits
@@ -152,17 +152,17 @@ def evaluate(model, ds):
 RULE = OneRule("no-inference-mode", HEAD)
 
 
-@pytest.mark.parametrize("body", FOUND)
+@each("body", FOUND)
 def test_it_is_found(body: str) -> None:
     assert RULE.lines(body) == RULE.marked(body)
 
 
-@pytest.mark.parametrize("body", SILENT)
+@each("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
 
 
-def test_the_line_is_shown_with_indentation_and_line_ends_and_never_written() -> None:
+def test_suggestion_keeps_indentation_and_line_ends() -> None:
     source = (
         "import torch\r\nclass Run:\r\n\tdef __init__(self):\r\n\t\tself.model = torch.nn.Linear(2, 2)\r\n"
         "\tdef evaluate(self, x):\r\n\t\treturn self.model(x).argmax(1).tolist()\r\nRun().evaluate(x)\r\n"
@@ -173,9 +173,7 @@ def test_the_line_is_shown_with_indentation_and_line_ends_and_never_written() ->
     assert RULE.fixed(source) == source
 
 
-@pytest.mark.parametrize(
-    ("over", "switch", "found"), [("val_loader", "", 1), ("val_loader", "with torch.no_grad():", 0), ("shards", "", 0)]
-)
+@each(("over", "switch", "found"), [("val_loader", "", 1), ("val_loader", "with torch.no_grad():", 0), ("shards", "", 0)])
 def test_a_loop_over_validation_needs_no_eval_before_it(over: str, switch: str, found: int) -> None:
     source = f"""\
 import torch
@@ -191,10 +189,8 @@ def scores(model, {over}):
     assert all("in `scores`" in item.hit.message and "after" not in item.hit.message for item in hits)
 
 
-@pytest.mark.parametrize(
-    ("base", "reported"), [("(Pipeline)", False), ("(Mine)", False), ("", True), ("(object)", True), ("(Plain)", True)]
-)
-def test_a_pass_in_a_method_that_a_base_of_elsewhere_calls_is_left_alone(base: str, reported: bool) -> None:
+@each(("base", "reported"), [("(Pipeline)", False), ("(Mine)", False), ("", True), ("(object)", True), ("(Plain)", True)])
+def test_method_called_by_an_unseen_base_is_left_alone(base: str, reported: bool) -> None:
     source = f"""\
 from elsewhere import Pipeline
 class Mine(Pipeline): ...

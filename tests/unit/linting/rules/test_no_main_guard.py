@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("no-main-guard").lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("from multiprocessing import Pool\nwith Pool(4) as pool:\n    pool.map(f, x)", [2]),
@@ -45,7 +44,7 @@ def test_which_scripts_lack_the_guard(source: str, expected: list[int]) -> None:
 MADE = "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=2)\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "expected"),
     [
         ("def train():\n    for x in loader: f(x)\nif __name__ == '__main__':\n    train()", []),
@@ -60,13 +59,13 @@ def test_a_loader_counts_where_it_is_gone_through(body: str, expected: list[int]
     assert lines(MADE + body) == expected
 
 
-def test_a_loader_that_a_function_only_returns_counts_where_it_is_gone_through() -> None:
+def test_returned_loader_counts_where_it_is_iterated() -> None:
     head = "from torch.utils.data import DataLoader\ndef made(d):\n    one = DataLoader(d, num_workers=2)\n    return one\n"
     assert lines(head + "loader = made(data)\nif __name__ == '__main__':\n    fit(loader)") == []
     assert lines(head + "loader = made(data)\nfit(loader)") == [5]
 
 
-def test_a_function_that_goes_through_the_loader_counts_where_it_is_called() -> None:
+def test_iterating_function_counts_where_it_is_called() -> None:
     head = "from torch.utils.data import DataLoader\ndef peek(d):\n    return next(iter(DataLoader(d, num_workers=2)))\n"
     assert lines(head + "batch = peek(data)") == [4]
     assert lines(head + "if __name__ == '__main__':\n    batch = peek(data)") == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """import torch, timm
 from torchvision import models, datasets
@@ -25,13 +24,13 @@ def kinds(made: str, epochs: int = 30, more: str = "") -> list[str]:
     return [item.kind for item in RULE.found(RULE.whole(made + TRAIN.format(epochs=epochs) + more))]
 
 
-@pytest.mark.parametrize("made", ["net = models.resnet50()", "net = timm.create_model('swin_base_patch4_window7_224')"])
-def test_large_networks_trained_for_long_are_chokes_and_for_short_nits(made: str) -> None:
+@each("made", ["net = models.resnet50()", "net = timm.create_model('swin_base_patch4_window7_224')"])
+def test_large_networks_are_chokes_if_trained_long(made: str) -> None:
     assert kinds(made) == ["choke"]
     assert kinds(made, epochs=3) == ["nit"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "more"),
     [
         ("net = models.resnet18()", ""),
@@ -42,7 +41,7 @@ def test_large_networks_trained_for_long_are_chokes_and_for_short_nits(made: str
         ("net = models.resnet50()\nfor p in net.parameters():\n    p.requires_grad = False\nnet.fc = head", ""),
     ],
 )
-def test_small_or_frozen_networks_and_what_has_it_already_are_not(made: str, more: str) -> None:
+def test_small_frozen_or_mixed_networks_are_not_found(made: str, more: str) -> None:
     assert kinds(made, more=more) == []
 
 

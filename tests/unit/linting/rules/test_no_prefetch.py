@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """import tensorflow as tf
 def load(path):
@@ -15,7 +14,7 @@ ds = tf.data.Dataset.from_tensor_slices(paths)
 RULE = OneRule("no-prefetch", HEAD)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "kinds"),
     [
         ("ds = ds.map(load).batch(8)\nmodel.fit(ds, epochs=9)", ["nit"]),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("no-workers").lines
 
@@ -23,7 +22,7 @@ class Kept(Dataset):
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "reported"),
     [
         ("train_loader = DataLoader(Data(), shuffle=True)", True),
@@ -46,7 +45,7 @@ def test_training_loaders_of_pictures(line: str, reported: bool) -> None:
     assert lines(DATA + line) == ([13] if reported else [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "reported"),
     [
         ("ds = tf.data.Dataset.from_tensor_slices(x).map(load)", True),

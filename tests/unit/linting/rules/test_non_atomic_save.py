@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("non-atomic-save").lines
 
@@ -13,7 +12,7 @@ def run(body: str, before: str = "pass", loop: str = "for epoch in range(20):") 
     return f"import torch, os, json, pickle, time\n{before}\n{loop}\n{inner}    {body}\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         (run("torch.save(model.state_dict(), 'last.pt')"), [7]),

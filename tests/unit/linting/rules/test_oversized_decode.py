@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("oversized-decode").lines
 
@@ -19,7 +18,7 @@ TILE = 256
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("p, r, c = self.index[i]\n    return cv2.imread(p)[r * TILE:(r + 1) * TILE, c * TILE:(c + 1) * TILE]", 1),

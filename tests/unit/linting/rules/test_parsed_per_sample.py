@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("parsed-per-sample").lines
 
@@ -15,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("return pd.read_csv(self.path).iloc[i]", 1),
@@ -39,7 +38,7 @@ def test_a_table_of_all_samples_is_told_from_a_file_of_one(body: str, found: int
     assert len(lines(f"{HEAD}class A(Dataset):\n  def __getitem__(self, i):\n    {body}\n")) == found
 
 
-def test_a_generator_that_parses_before_its_loop_parses_once_an_epoch() -> None:
+def test_parse_before_a_generators_loop_is_once_an_epoch() -> None:
     code = f"""{HEAD}
 class A(IterableDataset):
     def __iter__(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """\
 import torch
@@ -81,12 +81,12 @@ buffer = torch.empty(3, pin_memory=True)
 RULE = OneRule("pin-without-cuda", HEAD)
 
 
-@pytest.mark.parametrize("body", FOUND)
+@each("body", FOUND)
 def test_it_is_found(body: str) -> None:
     assert RULE.lines(body) == RULE.marked(body)
 
 
-@pytest.mark.parametrize("body", SILENT)
+@each("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
 
@@ -99,9 +99,7 @@ def test_the_fix_asks_by_the_name_torch_has_here() -> None:
     assert RULE.fixed(without) == without
 
 
-@pytest.mark.parametrize(
-    "line", ["settings = dict(pin_memory=True)", "settings = {'pin_memory': True}", "build_loader(ds, pin_memory=True)"]
-)
-def test_settings_that_others_may_show_are_left_to_their_author(line: str) -> None:
+@each("line", ["settings = dict(pin_memory=True)", "settings = {'pin_memory': True}", "build_loader(ds, pin_memory=True)"])
+def test_settings_of_other_code_are_left_alone(line: str) -> None:
     source = f'import torch\nfrom torch.utils.data import DataLoader\ndevice = "cpu"\n{line}\n'
     assert RULE.fixed(source) == source

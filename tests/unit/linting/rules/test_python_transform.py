@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 IMPORTS = """
 import numpy as np, itertools
@@ -159,17 +158,17 @@ DataLoader(ds, collate_fn=collate_fn)
 RULE = OneRule("python-transform", IMPORTS)
 
 
-@pytest.mark.parametrize("case", FOUND.split("---\n"))
+@each("case", FOUND.split("---\n"))
 def test_it_is_found_once(case: str) -> None:
     assert len(RULE.lines(case)) == 1
 
 
-@pytest.mark.parametrize("case", SILENT.split("---\n"))
+@each("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "case",
     [
         "def f(img):\n    for y in range(img.shape[0]):\n        for x in range(img.shape[1]):\n            img[y, x] += 1\n",
@@ -181,7 +180,7 @@ def test_pixels_are_found_outside_per_sample_code_too(case: str) -> None:
     assert len(RULE.lines("import cv2\n" + case)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "picture = img[y, x]\n                h = picture.shape[1]\n                n += sizes[y, x] / h\n",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("reopened-file").lines
 
@@ -17,7 +16,7 @@ from torch.utils.data import Dataset
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("return h5py.File(self.path, 'r')['x'][i]", 1),
@@ -73,7 +72,7 @@ def test_a_file_of_many_samples_is_told_from_a_file_of_one(body: str, found: int
     assert len(lines(f"{HEAD}class A(Dataset):\n  def __getitem__(self, i):\n    {body}\n")) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "found"),
     [
         ("for w in windows:\n  with rasterio.open(path) as src:\n    out.append(src.read(window=w))", 1),

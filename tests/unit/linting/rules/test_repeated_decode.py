@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("repeated-decode").lines
 
@@ -30,7 +29,7 @@ OPEN = """class P(Dataset):
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("return cv2.resize(cv2.imread(self.f[i]), (224, 224))", 1),
@@ -56,7 +55,7 @@ def test_decode_and_resize_in_the_code_itself(body: str, found: int) -> None:
     assert len(lines(code)) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "found"),
     [
         ("loader = DataLoader(P(T.Compose([T.Resize(256), T.RandomCrop(224)])))", 1),
@@ -86,7 +85,7 @@ def test_the_pipeline_is_followed_to_where_it_is_made(made: str, found: int) -> 
     assert len(lines(f"{HEAD}{OPEN}{made}\n{TRAIN}")) == found
 
 
-@pytest.mark.parametrize(
+@each(
     "rest",
     [
         "for x in loader:\n    out.append(model(x))\n",
@@ -99,7 +98,7 @@ def test_one_pass_and_small_copies_are_fine(rest: str) -> None:
     assert lines(f"{HEAD}{OPEN}loader = DataLoader(P(T.Resize((64, 64))))\n{rest}") == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("chain", "found"),
     [
         ("ds.map(load).map(small).batch(8)", 1),
@@ -123,10 +122,8 @@ model.fit(train, epochs=9)
     assert len(lines(code)) == found
 
 
-@pytest.mark.parametrize(
-    ("window", "found"), [("i : i + self.n", 1), ("i * self.n : (i + 1) * self.n", 0), ("i : i + 1", 0), ("0 : 5", 0)]
-)
-def test_windows_that_overlap_decode_each_file_several_times(window: str, found: int) -> None:
+@each(("window", "found"), [("i : i + self.n", 1), ("i * self.n : (i + 1) * self.n", 0), ("i : i + 1", 0), ("0 : 5", 0)])
+def test_overlapping_windows_decode_files_repeatedly(window: str, found: int) -> None:
     source = (
         "import cv2\nimport numpy as np\nfrom torch.utils.data import Dataset\nclass Clips(Dataset):\n"
         f"    def __getitem__(self, i):\n        return np.stack([cv2.imread(name) for name in self.files[{window}]])\n"
@@ -134,7 +131,7 @@ def test_windows_that_overlap_decode_each_file_several_times(window: str, found:
     assert len(OneRule("repeated-decode").found(source)) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("parallel", "fit", "kind"),
     [
         (", num_parallel_calls=tf.data.AUTOTUNE", "epochs=25", "nit"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("start-method-at-import").lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("import multiprocessing as mp\nmp.set_start_method('spawn')", [2]),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -22,7 +21,7 @@ class Photos(Dataset):
 lines = OneRule("stat-per-sample").lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "found"),
     [
         ("return there(self.rows[i])", 1),
@@ -44,7 +43,7 @@ def test_a_check_counts_where_it_runs_for_each_sample(body: str, found: int) -> 
     assert len(lines(f"{HEAD}    def __getitem__(self, i):\n        {body}\n")) == found
 
 
-def test_a_check_before_a_generators_loop_runs_once_an_epoch() -> None:
+def test_check_before_a_generators_loop_is_once_an_epoch() -> None:
     code = """import os
 import cv2
 def samples(root, names):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 HEAD = """import pandas as pd
 from torch.utils.data import Dataset
@@ -17,7 +16,7 @@ class D(Dataset):
 RULE = OneRule("table-scan", HEAD)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "        return self.df[self.df['id'] == name].values",
@@ -31,7 +30,7 @@ def test_a_search_through_all_rows_is_found(body: str) -> None:
     assert RULE.lines(body) == [9]
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "        return load(self.df.iloc[i].path)",

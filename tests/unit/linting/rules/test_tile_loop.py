@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -23,7 +23,7 @@ model = timm.create_model("resnet18").eval()
 lines = OneRule("tile-loop", HEAD).texts
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "for tile in tiles:\n    out.append(model(tile.unsqueeze(0)))",
@@ -50,7 +50,7 @@ def test_one_at_a_time_is_reported_once(source: str) -> None:
     assert len(lines(source)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "for tiles in loader:\n    out.append(model(tiles))",
@@ -84,7 +84,7 @@ def test_cells_of_a_notebook_are_one_program() -> None:
     assert [(item.place.cell, item.place.line) for item in found] == [(2, 2)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "told"),
     [
         (
@@ -104,7 +104,7 @@ def test_cells_of_a_notebook_are_one_program() -> None:
         ("for f in files:\n    print(learn.predict(f))", "learn.get_preds(dl=learn.dls.test_dl(files))"),
     ],
 )
-def test_whole_pictures_of_one_size_are_told_how_to_go_together(body: str, told: str) -> None:
+def test_whole_pictures_of_one_size_are_batched(body: str, told: str) -> None:
     head = "import numpy as np\nfrom PIL import Image\nfrom torchvision import transforms\nfrom fastai.vision.all import *\n"
     head += "from tensorflow.keras.preprocessing.image import load_img\nlearn = load_learner('a')\n"
     head += "tf = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])\n"
@@ -113,7 +113,7 @@ def test_whole_pictures_of_one_size_are_told_how_to_go_together(body: str, told:
     assert "5.7" not in item.finding.expected_gain
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "for i in range(5):\n    out.append(model.predict(np.expand_dims(x[i], 0)))",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 lines = OneRule("unpicklable-dataset").lines
 
@@ -15,7 +14,7 @@ def dataset(body: str, rest: str = "") -> str:
     return f"{head}        {body}\n    def __getitem__(self, i):\n        return i\n{rest}\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         (dataset("self.f = h5py.File(path)"), [5]),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -14,7 +13,7 @@ from unchoke.linting.rules import load_rule
 lines = OneRule("unsafe-load").lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("import torch\ntorch.load('a.pt')", [2]),
@@ -47,7 +46,7 @@ def test_a_download_by_the_shell_counts_in_a_notebook() -> None:
     assert [(item.place.cell, item.place.line) for item in found] == [(2, 2)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "repaired"),
     [
         ("model.load_state_dict(torch.load('a.pt'))", "model.load_state_dict(torch.load('a.pt', weights_only=True))"),
@@ -74,7 +73,7 @@ def test_a_download_by_the_shell_counts_in_a_notebook() -> None:
         ("model = torch.load(path)\nmodel.eval()", None),
     ],
 )
-def test_the_edit_is_made_only_where_the_program_wrote_the_state_it_loads(source: str, repaired: str | None) -> None:
+def test_edit_only_if_program_wrote_the_state_it_loads(source: str, repaired: str | None) -> None:
     head = "import torch; model = torch.nn.Linear(1, 1); torch.save(model.state_dict(), 'a.pt')\n"
     found, _ = lint_source(parse_source("a.py", (head + source + "\n").encode()), [load_rule("unsafe-load")])
     edits = found[0].hit.all_edits
@@ -87,7 +86,7 @@ def test_the_edit_is_made_only_where_the_program_wrote_the_state_it_loads(source
         assert "\n".join(text) == repaired
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "reported"),
     [
         ("torch.save(net, path)\n    torch.load(path, weights_only=False)", False),
@@ -104,6 +103,6 @@ def test_the_edit_is_made_only_where_the_program_wrote_the_state_it_loads(source
         ),
     ],
 )
-def test_what_the_same_function_wrote_and_temporary_files_are_its_own(body: str, reported: bool) -> None:
+def test_own_and_temporary_files_are_trusted(body: str, reported: bool) -> None:
     head = "import os, tempfile, torch, urllib.request\nimport numpy as np\ndef back(net, path, other, url, given):\n    "
     assert bool(lines(head + body)) is reported

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.linted import OneRule
+from tests.linted import OneRule, each
 
 RULE = OneRule("workers-restarted", "from torch.utils.data import DataLoader, Subset\n")
 STEP = "loss = net(x).sum()\n        loss.backward()\n        opt.step()\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "kinds"),
     [
         (
@@ -37,5 +36,5 @@ STEP = "loss = net(x).sum()\n        loss.backward()\n        opt.step()\n"
         ),
     ],
 )
-def test_loaders_made_in_the_loop_and_workers_that_end_with_the_epoch(body: str, kinds: list[str]) -> None:
+def test_loaders_made_in_loop_and_workers_ended_by_epoch(body: str, kinds: list[str]) -> None:
     assert [item.kind for item in RULE.found(RULE.whole(body))] == kinds

@@ -108,7 +108,7 @@ def have_an_odd_bug(spec: dict[str, Any], batch: int) -> StepCost:
 
 
 def refuse(spec: dict[str, Any], batch: int) -> StepCost:
-    raise MachineError("no such card", why="there is none", try_="--device cpu")
+    raise MachineError("no such card", code="of-a-test", why="there is none", try_="--device cpu")
 
 
 def be_chatty(spec: dict[str, Any], batch: int) -> StepCost:

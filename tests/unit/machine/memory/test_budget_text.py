@@ -22,7 +22,7 @@ def plan() -> MemoryPlan:
     return choose_plan(Probes(train, (), evaluation), MemoryRoom(3 * GB), MemoryRequest(batch=32), num_samples=1000)
 
 
-def test_the_plan_shows_every_part_and_every_choice_with_its_reason(plan: MemoryPlan) -> None:
+def test_plan_shows_every_part_and_choice(plan: MemoryPlan) -> None:
     text = render_plan(plan)
     for name, size in [("weights", "100.0 MB"), ("activations", "1.6 GB"), ("cache", "0 B"), ("planned", "2.6 GB")]:
         assert any(line.split() == [name, *size.split()] for line in text.splitlines())
@@ -30,7 +30,7 @@ def test_the_plan_shows_every_part_and_every_choice_with_its_reason(plan: Memory
     assert all(reason in text for reason in plan.reasons.values())
 
 
-def test_what_was_measured_is_shown_with_its_speed_and_its_failures(plan: MemoryPlan) -> None:
+def test_measurements_show_speed_and_failures(plan: MemoryPlan) -> None:
     text = render_probes(plan)
     assert "4 samples   1.4 GB, 400 ms a step, 10.0 samples/s" in text
     assert "64 samples  out of memory: CUDA out of memory" in text

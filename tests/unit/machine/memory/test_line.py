@@ -9,7 +9,7 @@ from unchoke.machine.memory.line import Line, fit_line
 MB = 10**6
 
 
-def test_two_points_give_what_is_fixed_and_what_a_sample_takes() -> None:
+def test_two_points_give_fixed_and_per_sample() -> None:
     line = fit_line([(1, 110.0), (4, 140.0)])
     assert (line.fixed, line.per_sample) == pytest.approx((100, 10))
     assert line.at(16) == pytest.approx(260)
@@ -24,7 +24,7 @@ def test_blocks_of_an_allocator_are_averaged_out() -> None:
     assert line.worst_residual < 0.02
 
 
-def test_a_peak_that_is_flat_first_is_continued_as_it_grows_later() -> None:
+def test_flat_start_is_continued_as_it_grows() -> None:
     line = fit_line([(batch, max(500.0, 100 + 50 * batch)) for batch in (1, 4, 16)])
     assert line.at(32) == pytest.approx(900 + 16 * (900 - 500) / 12)
     assert line.at(2) == 500
@@ -32,7 +32,7 @@ def test_a_peak_that_is_flat_first_is_continued_as_it_grows_later() -> None:
 
 
 @pytest.mark.parametrize("points", [(1, 4, 16), (1, 4, 12)])
-def test_measured_peaks_of_real_steps_are_met_at_batches_that_were_not_measured(points: tuple[int, ...]) -> None:
+def test_real_peaks_are_met_between_measurements(points: tuple[int, ...]) -> None:
     """MB of training steps on a CPU: `tf_efficientnet_lite0`, `resnet18`, `vit_tiny_patch16_224`, `convnext_atto`."""
     for measured in (
         {1: 417, 2: 519, 4: 676, 6: 921, 8: 1135, 12: 1547, 16: 1869},
@@ -60,7 +60,7 @@ def test_no_point_is_a_bug() -> None:
         fit_line([])
 
 
-def test_the_largest_batch_is_the_last_that_stays_within_the_room() -> None:
+def test_largest_batch_stays_within_the_room() -> None:
     line = fit_line([(1, 110.0), (4, 140.0)])
     assert [line.largest(room, at_most=64) for room in (109, 110, 119.9, 120, 1000)] == [0, 1, 1, 2, 64]
     assert line.at(line.largest(333, at_most=64)) <= 333 < line.at(line.largest(333, at_most=64) + 1)

@@ -22,7 +22,7 @@ def test_the_peak_is_what_lives_at_once() -> None:
     assert tensor_bytes([kept]) == KB // 5
 
 
-def test_what_is_kept_for_the_backward_pass_counts_until_then() -> None:
+def test_tensors_kept_for_backward_count_until_then() -> None:
     weight = torch.ones(KB // 4, requires_grad=True)
     with LiveTensors() as tensors:
         loss = (weight * 2).exp().sum()

@@ -13,7 +13,7 @@ from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, peak_rss
 MB = 10**6
 
 
-def test_the_process_holds_something_and_never_more_than_its_peak() -> None:
+def test_own_memory_is_within_the_peak() -> None:
     assert 0 < own_bytes() <= peak_rss_bytes() + 50 * MB
 
 
@@ -50,7 +50,7 @@ def test_the_watch_ends_its_thread_also_after_an_error() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel keeps a peak that can be begun anew")
 def test_an_exact_watch_sees_what_no_sample_could() -> None:
-    earlier = bytearray(b"x") * (150 * MB)
+    earlier = bytearray(b"x") * (100 * MB)
     del earlier
     return_unused_memory()  # whatever allocator settings earlier tests left: what is freed is held no longer
     with MemoryWatch(interval_s=60, exact=True) as watch:
@@ -73,7 +73,7 @@ def test_a_watch_can_be_handed_something_else_to_read() -> None:
     assert (watch.start_bytes, watch.peak_bytes) == (5, 9)
 
 
-def test_the_memory_of_another_process_is_seen_until_it_ends() -> None:
+def test_memory_of_another_process_until_it_ends() -> None:
     code = "import sys; block = bytearray(b'x') * 80_000_000; sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

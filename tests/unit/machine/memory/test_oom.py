@@ -197,7 +197,7 @@ def test_an_exit_code_tells_only_of_being_killed(code: int, killed: bool) -> Non
     assert found is None or found.kind == "killed"
 
 
-def test_the_cause_of_an_error_counts_but_not_one_that_was_dealt_with() -> None:
+def test_cause_of_an_error_counts_a_handled_one_not() -> None:
     with pytest.raises(ValueError, match="wrapped") as caught:
         raise ValueError("wrapped") from MemoryError("7 bytes")
     assert out_of_memory(caught.value) is not None
@@ -210,7 +210,7 @@ def test_the_cause_of_an_error_counts_but_not_one_that_was_dealt_with() -> None:
 
 
 def test_our_own_errors_are_explained_already() -> None:
-    error = MachineError("CUDA out of memory even for one sample", why="it takes 5 GB", try_="--input-px 224")
+    error = MachineError("CUDA out of memory even for one sample", code="of-a-test", why="it takes 5 GB", try_="--input-px 224")
     error.__cause__ = MemoryError()
     assert out_of_memory(error) is None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unchoke.core.errors import MachineError
+from errors import refused
 from unchoke.machine.memory.line import fit_line
 from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
 from unchoke.machine.memory.probe import ProbeResult, probe
@@ -41,7 +41,7 @@ def test_a_small_batch_needs_no_larger_one_measured(machine: FakeMachine) -> Non
     assert tried(machine, "train") == [1, 2]
 
 
-def test_checkpointing_is_measured_only_where_it_may_be_needed(machine: FakeMachine) -> None:
+def test_checkpointing_is_measured_only_if_needed(machine: FakeMachine) -> None:
     assert plan(machine, 1500 * MB, MemoryRequest(batch=32)).grad_ckpt is False
     assert tried(machine, "train_ckpt")
     machine.asked.clear()
@@ -73,13 +73,13 @@ def test_a_slow_machine_measures_no_step_of_minutes(machine: FakeMachine) -> Non
     assert max(tried(machine, "train")) == 10
 
 
-def test_what_does_not_fit_at_all_is_refused_before_evaluation_is_measured(machine: FakeMachine) -> None:
-    with pytest.raises(MachineError):
+def test_misfit_is_refused_before_evaluation(machine: FakeMachine) -> None:
+    with refused("training-does-not-fit"):
         plan(machine, 500 * MB, MemoryRequest())
     assert not tried(machine, "evaluation")
 
 
-def test_a_plan_from_real_processes_is_kept_by_a_real_process() -> None:
+def test_plan_from_real_processes_holds() -> None:
     limit_bytes, spec = 600 * MB, {"bytes_per_sample": 10 * MB}
 
     def measure(_: Way, batches: Sequence[int]) -> list[ProbeResult]:
@@ -96,7 +96,8 @@ def test_a_plan_from_real_processes_is_kept_by_a_real_process() -> None:
     assert found.parts["overhead"] >= run.measured.parts["baseline"] * 0.9
 
 
-def test_a_step_of_torch_takes_what_its_neighbours_foretell() -> None:
+@pytest.mark.campaign
+def test_torch_step_takes_what_its_neighbours_foretell() -> None:
     """Within a quarter: a convolution's scratch memory and what the allocator keeps move each peak by up to a tenth."""
     found = probe("probe_bodies:train", {"px": 128}, [2, 8, 12], timeout_s=120)
     peaks = {one.batch: float(one.measured.peak_bytes) for one in found if one.measured}
@@ -105,13 +106,13 @@ def test_a_step_of_torch_takes_what_its_neighbours_foretell() -> None:
     assert peaks[8] == pytest.approx(fit_line([(2, peaks[2]), (12, peaks[12])]).at(8), rel=0.25)
 
 
-def test_the_largest_batch_is_looked_for_from_small_ones_and_measured_itself(machine: FakeMachine) -> None:
+def test_largest_batch_is_found_and_measured(machine: FakeMachine) -> None:
     found = find_largest(machine.measure, "train", MemoryRoom(3 * GB), at_most=1024)
     assert [one.batch for one in found] == [1, 4, 17]  # 3 GB less 8 % less 1 GB, at 100 MB each
     assert found[-1].fits
 
 
-def test_no_larger_batch_is_tried_than_was_allowed_or_than_steps_are_quick(machine: FakeMachine) -> None:
+def test_largest_batch_keeps_count_and_time_limits(machine: FakeMachine) -> None:
     assert [one.batch for one in find_largest(machine.measure, "train", MemoryRoom(3 * GB), at_most=8)] == [1, 4, 8]
     machine.seconds["train"] = (0.0, 0.5)
     slow = find_largest(machine.measure, "train", MemoryRoom(3 * GB), at_most=1024, longest_s=4.0)

@@ -118,9 +118,9 @@ def test_a_bad_file_is_named_with_its_problem(tmp_path: Path, data: bytes, probl
 
 
 def test_a_missing_file_and_a_folder_are_decode_errors_too(tmp_path: Path) -> None:
-    with pytest.raises(DecodeError, match="missing"):
+    with pytest.raises(DecodeError, match=r"^missing: "):
         read_image(str(tmp_path / "gone.jpg"))
-    with pytest.raises(DecodeError, match="unreadable"):
+    with pytest.raises(DecodeError, match=r"^unreadable: "):
         read_image(str(tmp_path))
 
 
@@ -129,18 +129,17 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     place = header_only.index(b"\xff\xc0")
     bomb = bytearray(header_only)
     bomb[place + 5 : place + 9] = b"\xff\xff\xff\xff"
-    with pytest.raises(DecodeError) as caught:
+    with pytest.raises(DecodeError, match=r"^bomb-sized: "):
         decode_image(bytes(bomb))
-    assert caught.value.problem == "bomb-sized"
 
 
-def test_postscript_is_no_picture_and_no_other_program_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postscript_refused_no_program_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, program = tmp_path / "asked", tmp_path / "gs"
     program.write_text(f"#!/bin/sh\necho $@ >> {asked}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     drawn = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n%%BeginProlog\n%%EndProlog\nshowpage\n%%EOF\n"
-    with pytest.raises(DecodeError, match="PostScript, which is a program"):
+    with pytest.raises(DecodeError, match=r"^unreadable: PostScript"):
         decode_image(drawn)
     assert not asked.exists()
 
@@ -154,7 +153,7 @@ def test_every_format_that_is_promised_is_read(kind: str) -> None:
 
 def test_formats_that_are_not_promised_are_refused() -> None:
     for kind in ("ICO", "TGA", "PCX", "PDF", "EPS"):
-        with pytest.raises(DecodeError, match="unreadable"):
+        with pytest.raises(DecodeError, match=r"^unreadable: "):
             decode_image(encoded(smooth_picture(), kind))
 
 
@@ -209,7 +208,7 @@ def some_jpegs() -> list[bytes]:
     return found
 
 
-def test_without_simplejpeg_pictures_have_the_same_pixels_and_it_is_said(request: pytest.FixtureRequest) -> None:
+def test_without_simplejpeg_same_pixels(request: pytest.FixtureRequest) -> None:
     def answers() -> list[object]:
         pictures = [decode_image(data, cover_px=cover).tolist() for data in some_jpegs() for cover in (None, 16)]
         stored = [decode_stored(data).tolist() for data in some_jpegs()]
@@ -226,5 +225,5 @@ def test_without_simplejpeg_pictures_have_the_same_pixels_and_it_is_said(request
 def test_a_file_of_many_gigabytes_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "large.jpg").open("wb") as file:
         file.truncate(8_000_000_000)
-    with pytest.raises(DecodeError, match="bomb-sized"):
+    with pytest.raises(DecodeError, match=r"^bomb-sized: "):
         read_image(str(tmp_path / "large.jpg"))

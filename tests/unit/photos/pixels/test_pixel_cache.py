@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from errors import refused
 from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
-from unchoke.core.errors import MachineError, UsageError
 from unchoke.photos.pixels.image import DecodeError
 from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache, plan_cache
 from unchoke.photos.pixels.slots import RECORD, Pixels, held_bytes
@@ -73,7 +73,7 @@ def fill(pictures: Pictures, open_it: Open) -> None:
 
 
 @pytest.mark.parametrize(("mode", "decodes"), [("ram", 1), ("disk", 1), ("none", 2)])
-def test_every_mode_gives_the_same_pixels_and_only_none_decodes_again(tmp_path: Path, mode: str, decodes: int) -> None:
+def test_every_cache_mode_same_pixels(tmp_path: Path, mode: str, decodes: int) -> None:
     pictures = Pictures(7)
     plan = plan_cache(7, HEIGHT, WIDTH, ram_budget_bytes=GIB, disk_free_bytes=5 * GIB, mode=mode)  # type: ignore[arg-type]
     with open_cache(plan, pictures.sources, folder=tmp_path, height=HEIGHT, width=WIDTH, read=pictures.read) as cache:
@@ -91,7 +91,7 @@ def test_what_was_kept_is_served_after_opening_again(open_disk: Open) -> None:
     assert pictures.decoded == []
 
 
-def test_a_picture_whose_file_changed_is_decoded_again_and_no_other(open_disk: Open) -> None:
+def test_changed_file_decoded_again_alone(open_disk: Open) -> None:
     pictures = Pictures(5)
     fill(pictures, open_disk)
     pictures.edit(2)
@@ -101,7 +101,7 @@ def test_a_picture_whose_file_changed_is_decoded_again_and_no_other(open_disk: O
     assert pictures.decoded == [2]
 
 
-def test_a_touched_file_with_the_same_content_is_not_decoded_again(open_disk: Open) -> None:
+def test_touched_file_not_decoded_again(open_disk: Open) -> None:
     pictures = Pictures(2)
     pictures.sources = [replace(source, content=f"digest {source.sample_id}") for source in pictures.sources]
     fill(pictures, open_disk)
@@ -112,7 +112,7 @@ def test_a_touched_file_with_the_same_content_is_not_decoded_again(open_disk: Op
     assert pictures.decoded == [1]
 
 
-def test_pictures_follow_their_sample_when_the_table_is_reordered_or_shortened(open_disk: Open) -> None:
+def test_pictures_follow_reordered_table(open_disk: Open) -> None:
     pictures = Pictures(8)
     fill(pictures, open_disk)
     kept = [7, 0, 4]
@@ -124,7 +124,7 @@ def test_pictures_follow_their_sample_when_the_table_is_reordered_or_shortened(o
     assert shorter.decoded == [3]
 
 
-def test_a_slot_given_to_another_sample_never_serves_the_first_one_again(open_disk: Open) -> None:
+def test_reused_slot_never_serves_first_sample(open_disk: Open) -> None:
     first, second = Pictures(3), Pictures(3)
     second.sources = [PictureFile(f"other {number}", 1, 1) for number in range(3)]
     second.versions = [5, 5, 5]
@@ -133,7 +133,7 @@ def test_a_slot_given_to_another_sample_never_serves_the_first_one_again(open_di
             np.testing.assert_array_equal(cache.rows(range(3)), pictures.all())
 
 
-def test_only_as_many_as_fit_are_kept_and_the_rest_is_decoded_every_time(open_disk: Open) -> None:
+def test_rows_beyond_capacity_decoded_each_time(open_disk: Open) -> None:
     pictures = Pictures(6)
     with open_disk(pictures, capacity_rows=4) as cache:
         for _ in range(3):
@@ -155,12 +155,12 @@ def test_pictures_made_by_another_recipe_are_not_served(open_disk: Open) -> None
         assert cache.num_valid == 0
 
 
-def test_a_failed_decode_reaches_the_caller_and_keeps_nothing(open_disk: Open) -> None:
+def test_failed_decode_raised_and_not_kept(open_disk: Open) -> None:
     def fail(position: int) -> Pixels:
         raise DecodeError("truncated", "it ends early")
 
     pictures = Pictures(2)
-    with open_disk(pictures, read=fail) as cache, pytest.raises(DecodeError, match="ends early"):
+    with open_disk(pictures, read=fail) as cache, pytest.raises(DecodeError, match=r"^truncated: "):
         cache.rows([0])
     with open_disk(pictures) as cache:
         assert cache.num_valid == 0
@@ -190,7 +190,7 @@ def test_a_torn_index_loses_only_the_rows_it_lost(open_disk: Open, tmp_path: Pat
         np.testing.assert_array_equal(cache.rows(range(4)), pictures.all())
 
 
-def test_a_flipped_bit_in_the_index_or_a_lost_segment_costs_a_decode_not_a_wrong_picture(open_disk: Open, tmp_path: Path) -> None:
+def test_damaged_index_or_segment_costs_a_decode(open_disk: Open, tmp_path: Path) -> None:
     pictures = Pictures(7)
     fill(pictures, open_disk)
     flip(tmp_path / "pixels" / "index.bin", at=2 * RECORD.itemsize - 20)
@@ -217,8 +217,8 @@ def test_threads_may_share_a_cache(open_disk: Open) -> None:
     assert pictures.decoded == []
 
 
-def test_a_second_process_is_refused_while_one_fills_the_cache(open_disk: Open, tmp_path: Path) -> None:
-    with open_disk(Pictures(1)), pytest.raises(UsageError, match="another process"):
+def test_second_process_filling_cache_refused(open_disk: Open, tmp_path: Path) -> None:
+    with open_disk(Pictures(1)), refused("pixel-cache-in-use", str(tmp_path)):
         open_disk(Pictures(1))
 
 
@@ -228,10 +228,10 @@ def test_what_a_cache_holds_on_disk_is_known(open_disk: Open, tmp_path: Path) ->
     assert held_bytes(tmp_path / "pixels") >= 7 * ROW_BYTES
 
 
-def test_pixels_of_the_wrong_shape_are_our_bug_not_a_picture(open_disk: Open) -> None:
+def test_wrong_pixel_shape_is_our_bug(open_disk: Open) -> None:
     with (
         open_disk(Pictures(1), read=lambda _: np.zeros((1, 1, 3), np.uint8)) as cache,
-        pytest.raises(ValueError, match="expected"),
+        pytest.raises(ValueError, match=r"\(1, 1, 3\).*\(6, 5, 3\)"),
     ):
         cache.row(0)
 
@@ -258,7 +258,7 @@ for _ in range(2):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a file size limit")
-def test_a_full_disk_is_explained_and_what_was_kept_stays_right(tmp_path: Path) -> None:
+def test_file_size_limit_keeps_valid_rows(tmp_path: Path) -> None:
     code = f"""
 import resource, signal
 import numpy as np
@@ -277,7 +277,7 @@ with open_it() as cache:
     try:
         cache.rows(range(200))
     except MachineError as error:
-        assert "may not become as large" in error.what
+        assert error.code == "file-size-limit", error.code
     else:
         raise AssertionError("it fitted")
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -301,27 +301,26 @@ def plan(num_images: int, *, ram: int, disk: int, mode: str | None = None) -> Ch
     return plan_cache(num_images, 1024, 1024, ram_budget_bytes=ram, disk_free_bytes=disk, mode=mode)  # type: ignore[arg-type]
 
 
-def test_memory_is_preferred_then_the_disk_then_a_part_then_nothing() -> None:
+def test_cache_prefers_ram_disk_part_none() -> None:
     picture = 3 * 2**20
     assert plan(100, ram=100 * picture, disk=0).value == "ram"
     assert plan(100, ram=99 * picture, disk=GIB + 100 * picture).value == "disk"
     part = plan(100, ram=0, disk=GIB + 40 * picture)
     assert (part.value, part.evidence["capacity_rows"]) == ("disk", 40)
-    assert "40 of them fit" in part.reason
+    assert "40" in part.reason
     nothing = plan(100, ram=0, disk=GIB + 10 * picture)
     assert (nothing.value, nothing.evidence["capacity_rows"]) == ("none", 0)
 
 
 def test_the_reason_holds_the_numbers() -> None:
-    assert "1,000 pictures of 1024×1024 take 3.1 GB" in plan(1000, ram=8 * GIB, disk=0).reason
+    reason = plan(1000, ram=8 * GIB, disk=0).reason
+    assert all(number in reason for number in ("1,000", "1024×1024", "3.1 GB"))
 
 
 @pytest.mark.parametrize("mode", ["ram", "disk"])
-def test_a_given_mode_that_does_not_fit_is_refused_with_the_numbers(mode: str) -> None:
-    with pytest.raises(MachineError) as refusal:
+def test_given_cache_mode_that_does_not_fit(mode: str) -> None:
+    with refused("cache-does-not-fit", f"--cache {mode}", "3.1 GB", "1.1 GB", "2.1 GB"):
         plan(1000, ram=GIB, disk=2 * GIB, mode=mode)
-    assert "3.1 GB" in refusal.value.why
-    assert f"--cache {mode}" in refusal.value.what
 
 
 def test_a_given_mode_that_fits_is_taken() -> None:
@@ -330,7 +329,7 @@ def test_a_given_mode_that_fits_is_taken() -> None:
     assert plan(10, ram=GIB, disk=0, mode="none").value == "none"
 
 
-def test_a_reader_shares_what_another_process_filled_and_adds_nothing(tmp_path: Path) -> None:
+def test_cache_reader_shares_and_adds_nothing(tmp_path: Path) -> None:
     pictures = Pictures(9)
     plan = Choice("cache", "disk", "a test", {"capacity_rows": 9})
     where = {"folder": tmp_path, "height": HEIGHT, "width": WIDTH, "read": pictures.read, "segment_bytes": 3 * ROW_BYTES}
@@ -352,7 +351,7 @@ def test_a_reader_shares_what_another_process_filled_and_adds_nothing(tmp_path: 
 def test_a_reader_without_a_cache_to_read_is_refused(tmp_path: Path) -> None:
     pictures = Pictures(2)
     plan = Choice("cache", "disk", "a test", {"capacity_rows": 2})
-    with pytest.raises(UsageError, match="no pixel cache"):
+    with refused("no-pixel-cache", str(tmp_path)):
         open_cache(plan, pictures.sources, folder=tmp_path, height=HEIGHT, width=WIDTH, read=pictures.read, reader=True)
 
 

@@ -57,11 +57,11 @@ def test_settings_survive_a_round_trip() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 20_000), (20_000, 1)])
-def test_a_strip_is_refused_by_what_resizing_would_make_of_it(shape: tuple[int, int]) -> None:
-    with pytest.raises(DecodeError, match="bomb-sized"):
+def test_strip_refused_by_resized_size(shape: tuple[int, int]) -> None:
+    with pytest.raises(DecodeError, match=r"^bomb-sized: "):
         resize_short_side(np.zeros((*shape, 3), np.uint8), 256, interpolation="bicubic")
 
 
-def test_a_long_picture_leaves_no_more_in_memory_than_the_input_itself() -> None:
+def test_long_picture_memory_is_input_size() -> None:
     shown = fit_to_input(np.zeros((8, 2000, 3), np.uint8), preprocess())
     assert shown.base is None or shown.base.nbytes <= 8 * shown.nbytes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.photos.pixels.image import DecodeError
 from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan, Window, cut_tiles, edges, parse_tiles, plan_tiles, plan_view, tile_windows
@@ -31,20 +31,19 @@ def test_a_grid_is_written_as_rows_by_columns() -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "2x", "0x2", "2x0", "axb", "2x2x2", "-1x2", "1.5x2"])
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="not a grid") as caught:
+    with refused("bad-tiles", repr(text), "--tiles 2x2"):
         parse_tiles(text)
-    assert caught.value.try_ == "--tiles 2x2"
 
 
 def test_a_plan_without_tiles_is_refused() -> None:
-    with pytest.raises(UsageError, match="0×"):
+    with refused("bad-tiles", "0×"):
         TilePlan(streams=0)
 
 
-def test_parts_that_do_not_divide_evenly_differ_by_one_pixel() -> None:
+def test_uneven_parts_differ_by_one_pixel() -> None:
     assert edges(10, 4) == [(0, 2), (2, 5), (5, 7), (7, 10)]
     assert edges(3, 3) == [(0, 1), (1, 2), (2, 3)]
-    with pytest.raises(ValueError, match="2 pixels cannot be divided into 3"):
+    with pytest.raises(ValueError, match=r"2 .* 3"):
         edges(2, 3)
 
 
@@ -75,8 +74,8 @@ def test_the_whole_picture_is_squeezed_not_cropped() -> None:
     assert tile[:, 0].max() == 0
 
 
-def test_a_picture_with_fewer_pixels_than_tiles_is_refused_like_an_unreadable_one() -> None:
-    with pytest.raises(DecodeError, match="3×5 pixels are too few for"):
+def test_fewer_pixels_than_tiles_refused() -> None:
+    with pytest.raises(DecodeError, match=r"^unreadable: 3×5 "):
         cut_tiles(np.zeros((5, 3, 3), np.uint8), TilePlan(2, 1, 2), INPUT)
 
 
@@ -87,7 +86,7 @@ def test_a_view_lies_inside_the_picture(sample_id: str, number: int, height: int
     assert window.left >= 0 and window.left + window.width <= width and window.width >= 1
 
 
-def test_the_same_view_is_the_same_every_time_and_others_differ() -> None:
+def test_views_repeat_and_differ() -> None:
     again = [plan_view("a/b.jpg", 1, height=300, width=400) for _ in range(2)]
     assert again[0] == again[1]
     assert len({plan_view("a/b.jpg", number, height=300, width=400) for number in range(1, 9)}) == 8

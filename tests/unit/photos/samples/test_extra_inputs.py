@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from unchoke.core.errors import DataError, UsageError
+from errors import refused
 from unchoke.core.findings import Finding
 from unchoke.photos.samples.extra_inputs import read_given_inputs
 from unchoke.photos.samples.sample_set import DataSource, Scan
@@ -57,7 +58,7 @@ def test_without_inputs_there_are_none(root: Path) -> None:
     assert not [name for name in samples.frame.columns if name.startswith("input/")]
 
 
-def test_cells_that_are_no_numbers_are_named_with_their_images_and_never_filled_in(root: Path) -> None:
+def test_input_cells_not_numbers_named(root: Path) -> None:
     rows = [
         ("1", 1, "", 1, "x"),
         ("2", 2, "0.2", 2, "x"),
@@ -80,10 +81,9 @@ def test_a_decimal_comma_is_recognised(root: Path) -> None:
     assert "point" in bad.fix
 
 
-def test_a_table_whose_inputs_are_all_missing_is_refused_with_the_reason(root: Path) -> None:
-    with pytest.raises(DataError) as caught:
+def test_all_inputs_missing_refused(root: Path) -> None:
+    with refused("no-usable-row", "'ndvi'", "2 'NA'"):
         scan(root, WIDE, [("1", 1, "", 1, "x"), ("2", 2, "NA", 1, "x")], targets=("mass",), inputs=("ndvi",))
-    assert "ndvi" in caught.value.why
 
 
 def test_inputs_of_a_long_table_are_taken_once_per_image(root: Path) -> None:
@@ -99,7 +99,7 @@ def test_inputs_of_a_long_table_are_taken_once_per_image(root: Path) -> None:
     assert not [finding for finding in found.findings if finding.severity == "error"]
 
 
-def test_an_input_that_changes_within_an_image_is_an_error_that_names_the_image(root: Path) -> None:
+def test_input_varying_within_image_is_error(root: Path) -> None:
     rows = [
         *[("1.jpg", 0.7, 3, "dry", 1), ("1.jpg", 0.8, 3, "wet", 3)],
         *[("2.jpg", 0.5, 9, "dry", 2), ("2.jpg", 0.5, "", "wet", 4)],
@@ -123,44 +123,42 @@ def test_a_column_may_be_group_and_input_at_once(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "code"),
     [
-        ({"targets": ("mass", "ndvi"), "inputs": ("ndvi",)}, "both what shall be learnt and an input"),
-        ({"label": "site", "inputs": ("site",)}, "both what shall be learnt and an input"),
-        ({"targets": ("mass",), "inputs": ("id",)}, "'id' cannot be an input"),
-        ({"targets": ("mass",), "inputs": ("site",), "split": "site"}, "'site' cannot be an input"),
-        ({"targets": ("mass",), "inputs": ("ndvi", "ndvi")}, "'ndvi' cannot be an input"),
-        ({"targets": ("mass",), "inputs": ("nvdi",)}, "no column 'nvdi' (--input)"),
+        ({"targets": ("mass", "ndvi"), "inputs": ("ndvi",)}, "input-is-target"),
+        ({"label": "site", "inputs": ("site",)}, "input-is-target"),
+        ({"targets": ("mass",), "inputs": ("id",)}, "bad-input-column"),
+        ({"targets": ("mass",), "inputs": ("site",), "split": "site"}, "bad-input-column"),
+        ({"targets": ("mass",), "inputs": ("ndvi", "ndvi")}, "bad-input-column"),
+        ({"targets": ("mass",), "inputs": ("nvdi",)}, "no-such-column"),
     ],
     ids=str,
 )
-def test_inputs_that_leak_or_mean_nothing_are_refused(root: Path, options: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_inputs_that_leak_or_mean_nothing_are_refused(root: Path, options: dict[str, Any], code: str) -> None:
+    with refused(code, f"'{options['inputs'][-1]}'"):
         scan(root, WIDE, [("1", 1, 0.1, 1, "train"), ("2", 2, 0.2, 2, "test")], **options)
-    assert words in caught.value.what
 
 
-def test_a_target_of_a_long_table_may_not_be_an_input_either(root: Path) -> None:
+def test_long_table_target_as_input_refused(root: Path) -> None:
     rows = [("1.jpg", 0.7, 3, "ndvi", 1), ("1.jpg", 0.7, 3, "wet", 3)]
-    with pytest.raises(UsageError, match="both what shall be learnt"):
-        scan(root, LONG, rows, inputs=("ndvi",))
-    with pytest.raises(UsageError, match="both what shall be learnt"):
-        scan(root, LONG, rows, inputs=("target",))
+    for name in ("ndvi", "target"):
+        with refused("input-is-target", repr(name)):
+            scan(root, LONG, rows, inputs=(name,))
 
 
-def test_a_column_named_as_input_is_not_guessed_to_be_the_label(root: Path) -> None:
+def test_input_column_not_guessed_as_label(root: Path) -> None:
     rows = [("1", "5", "a"), ("2", "6", "b")]
     assert scan(root, ("id", "label", "dx"), rows, inputs=("label",)).samples.task.names == ("a", "b")
 
 
 def test_folders_have_no_inputs(make_files: MakeFiles) -> None:
     root = make_files(["a/1.jpg", "b/2.jpg"])
-    with pytest.raises(UsageError, match="--input given, but"):
+    with refused("columns-without-table", "--input", str(root)):
         scan_samples(DataSource(root, inputs=("ndvi",)))
 
 
 def test_no_target_may_take_the_name_an_input_is_kept_under(root: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be called 'input/ndvi'"):
+    with refused("reserved-name", "'input/ndvi'"):
         scan(root, ("id", "input/ndvi"), [("1", 1), ("2", 2)], targets=("input/ndvi",))
 
 
@@ -198,7 +196,7 @@ def test_absolute_paths_tell_pictures_of_one_name_apart(tmp_path: Path) -> None:
     assert found[:, 1].tolist() == [10.0, 20.0]
 
 
-def test_a_relative_path_is_looked_up_with_the_folder_it_lies_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_found_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
     file = table(tmp_path, "path,ndvi,height\na/one.jpg,0.1,10\nb/one.jpg,0.2,20\n")
@@ -212,41 +210,41 @@ def test_the_rows_of_a_long_table_must_agree(tmp_path: Path) -> None:
     found = read_given_inputs(table(tmp_path, rows), NAMES, ["one.jpg"])
     assert found is not None
     assert found.shape == (1, 2)
-    with pytest.raises(DataError, match=r"several values of the input 'height': one\.jpg"):
+    with refused("bad-inputs", "'height'", "one.jpg"):
         read_given_inputs(table(tmp_path, rows.replace("4,0.1,10", "4,0.1,11")), NAMES, ["one.jpg"])
 
 
-def test_a_picture_of_another_folder_is_not_taken_for_this_one(tmp_path: Path) -> None:
+def test_picture_of_another_folder_not_matched(tmp_path: Path) -> None:
     file = table(tmp_path, "path,ndvi,height\nb/one.jpg,0.2,20\na/two.jpg,0.1,10\n")
-    with pytest.raises(DataError, match=r"1 picture without a row in inputs\.csv: .*a/one\.jpg"):
+    with refused("inputs-unmatched", "1 ", "inputs.csv", str(tmp_path / "a" / "one.jpg")):
         read_given_inputs(file, NAMES, [str(tmp_path / "a" / "one.jpg"), str(tmp_path / "a" / "two.jpg")])
 
 
 def test_rows_that_cannot_be_told_apart_are_named(tmp_path: Path) -> None:
     file = table(tmp_path, "path,ndvi,height\none.jpg,0.2,20\none.png,0.1,10\n")
-    with pytest.raises(DataError, match="could be several rows"):
+    with refused("inputs-ambiguous", "one.webp", "'one.jpg'", "'one.png'"):
         read_given_inputs(file, NAMES, [str(tmp_path / "one.webp")])
 
 
-def test_a_cell_that_is_no_number_is_named_but_only_for_pictures_that_are_asked_for(tmp_path: Path) -> None:
+def test_bad_cell_named_only_for_asked_pictures(tmp_path: Path) -> None:
     file = table(tmp_path, "path,ndvi,height\none.jpg,0.1,10\ntwo.jpg,,20\n")
     assert read_given_inputs(file, NAMES, ["one.jpg"]) is not None
-    with pytest.raises(DataError, match=r"without a finite number in the input 'ndvi': two\.jpg"):
+    with refused("bad-inputs", "'ndvi'", "two.jpg"):
         read_given_inputs(file, NAMES, ["one.jpg", "two.jpg"])
 
 
 def test_wrong_tables_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such table"):
+    with refused("no-such-file", str(tmp_path / "none.csv")):
         read_given_inputs(tmp_path / "none.csv", NAMES, ["one.jpg"])
-    with pytest.raises(UsageError, match="no column 'height'"):
+    with refused("no-such-column", "'height'"):
         read_given_inputs(table(tmp_path, "path,ndvi\none.jpg,1\n"), NAMES, ["one.jpg"])
-    with pytest.raises(UsageError, match="no column of the table names the pictures"):
+    with refused("no-key-column"):
         read_given_inputs(table(tmp_path, "path,ndvi,height\nother.jpg,1,2\n"), NAMES, ["one.jpg"])
-    with pytest.raises(DataError, match="zero rows"):
+    with refused("empty-table", "inputs.csv"):
         read_given_inputs(table(tmp_path, "path,ndvi,height\n"), NAMES, ["one.jpg"])
 
 
 def test_a_run_on_pictures_alone_takes_no_table(tmp_path: Path) -> None:
     assert read_given_inputs(None, (), ["one.jpg"]) is None
-    with pytest.raises(UsageError, match="has no use"):
+    with refused("inputs-not-used", "inputs.csv"):
         read_given_inputs(table(tmp_path, "path\none.jpg\n"), (), ["one.jpg"])

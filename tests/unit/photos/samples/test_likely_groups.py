@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pandas as pd
 import pytest
 
 from unchoke.core.fingerprint import hash_int
@@ -122,6 +121,8 @@ OTHERS: dict[str, Cells] = {
 
 
 def found(name: str, cells: Cells) -> str | None:
+    import pandas as pd
+
     table = pd.DataFrame({name: [cells(row) for row in range(NUM)], "label": LABELS}, dtype="str")
     likely = find_likely_group(table, used=("label",), labels=LABELS)
     return None if likely is None else likely.column
@@ -137,7 +138,9 @@ def test_what_is_no_group_is_let_be(name: str) -> None:
     assert found(name, OTHERS[name]) is None
 
 
-def test_of_several_the_one_that_holds_the_others_together_is_named() -> None:
+def test_coarsest_of_several_likely_groups() -> None:
+    import pandas as pd
+
     lesions = [f"l{row // 2}" for row in range(NUM)]
     patients, days = [f"p{row // 6}" for row in range(NUM)], [f"d{row // 60}" for row in range(NUM)]
     table = pd.DataFrame({"visit_date": days, "lesion_id": lesions, "patient_id": patients}, dtype="str")
@@ -149,7 +152,9 @@ def test_of_several_the_one_that_holds_the_others_together_is_named() -> None:
     assert named.column == "visit_date"
 
 
-def test_what_to_type_is_said_and_a_given_split_is_only_blamed_for_what_it_tears_apart() -> None:
+def test_ungrouped_finding_and_given_split() -> None:
+    import pandas as pd
+
     table = pd.DataFrame({"patient no": [f"p{row // 6}" for row in range(NUM)]}, dtype="str")
     likely = find_likely_group(table, used=(), labels=LABELS)
     assert likely is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.photos.samples.path_groups import find_path_group, path_word, read_path_groups
 from unchoke.photos.samples.sample_set import LIKELY_GROUP, DataSource
 from unchoke.photos.samples.scan import scan_samples
@@ -54,22 +54,22 @@ def test_other_names_are_let_be(name: str) -> None:
     assert find_path_group([name.format(group=row // 8, row=row) for row in range(NUM)], LABELS) is None
 
 
-def test_a_word_that_only_some_paths_have_or_that_follows_from_the_class_is_let_be() -> None:
+def test_rare_or_class_bound_word_is_no_group() -> None:
     half = [f"plot{row // 8}_{row}.jpg" if row % 2 else f"{row}.jpg" for row in range(NUM)]
     assert find_path_group(half, LABELS) is None
     classes = [f"c{row % 10}" for row in range(NUM)]
     assert find_path_group([f"plot{row % 10}_{row}.jpg" for row in range(NUM)], classes) is None
 
 
-def test_groups_are_read_without_leading_zeros_and_a_word_nobody_has_is_refused() -> None:
+def test_path_groups_read_unknown_word_refused() -> None:
     paths = ["a/Plot_007_1.jpg", "b/plot7-2.jpg", "b/plot 12.jpg", "b/none.jpg"]
     assert read_path_groups(paths, "plot") == ["plot7", "plot7", "plot12", ""]
-    with pytest.raises(UsageError, match="no path has 'farm'"):
+    with refused("no-path-groups", "'farm'"):
         read_path_groups(paths, "farm")
     assert (path_word("path:Plot"), path_word("plot"), path_word(None)) == ("plot", None, None)
 
 
-def test_class_folders_are_pointed_out_and_grouped_by_their_names(make_files: MakeFiles) -> None:
+def test_class_folders_grouped_by_path_word(make_files: MakeFiles) -> None:
     root = make_files([f"{'sick' if row % 2 else 'well'}/plant{row // 4}_{row}.jpg" for row in range(40)])
     scan = scan_samples(DataSource(root))
     (said,) = [finding for finding in scan.findings if finding.code == "ungrouped"]
@@ -80,11 +80,11 @@ def test_class_folders_are_pointed_out_and_grouped_by_their_names(make_files: Ma
     assert grouped.samples.frame["group"].nunique() == 10
     assert grouped.samples.group_name == "path:plant"
     assert "ungrouped" not in {finding.code for finding in scan_samples(DataSource(root, suspects=False)).findings}
-    with pytest.raises(UsageError, match="--group given"):
+    with refused("columns-without-table", "--group", str(root)):
         scan_samples(DataSource(root, group="plant"))
 
 
-def test_a_table_without_such_a_column_is_grouped_by_the_paths_of_its_files(make_files: MakeFiles) -> None:
+def test_table_grouped_by_paths_of_files(make_files: MakeFiles) -> None:
     names = [f"patient{row // 4}/view{row}.jpg" for row in range(40)]
     root = make_files(names)
     with (root / "t.csv").open("w", newline="") as file:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.core.errors import DataError, UsageError
+from errors import refused
 from unchoke.core.findings import Finding
 from unchoke.photos.preflight import can_be_left_out
 from unchoke.photos.samples.sample_set import DataSource, Scan
@@ -53,28 +53,24 @@ def test_columns_are_guessed_with_a_reason(make_files: MakeFiles) -> None:
     assert all(choice.reason for choice in scan.choices)
 
 
-def test_a_column_of_any_name_is_taken_when_it_alone_names_files(make_files: MakeFiles) -> None:
+def test_any_column_taken_if_it_alone_names_files(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg", "2.jpg"])
     scan = scan_samples(DataSource(table(root, ("foto", "label"), ("1.jpg", "a"), ("2.jpg", "b"))))
     assert scan.choices[0].value == "foto"
 
 
-def test_an_unclear_path_or_label_is_asked_for_with_the_columns_there_are(make_files: MakeFiles) -> None:
+def test_unclear_path_or_label_refused(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg", "2.jpg"])
-    with pytest.raises(UsageError, match="several columns"):
+    with refused("unclear-columns", "'left'", "'right'", "--path left"):
         scan_samples(DataSource(table(root, ("left", "right", "label"), ("1.jpg", "2.jpg", "a"), ("2.jpg", "1.jpg", "b"))))
-    with pytest.raises(UsageError) as caught:
+    with refused("unclear-columns", "'age' (1 ", "--label COLUMN"):
         scan_samples(DataSource(table(root, ("image", "age"), ("1.jpg", "3"), ("2.jpg", "3"))))
-    assert "'age' (1 distinct)" in caught.value.why
-    assert "--label" in caught.value.try_
 
 
-def test_missing_columns_are_refused_together_with_the_nearest_name(make_files: MakeFiles) -> None:
+def test_missing_columns_refused_together(make_files: MakeFiles) -> None:
     data = table(make_files(["1.jpg"]), ("image_id", "dx"), ("1", "a"))
-    with pytest.raises(UsageError) as caught:
+    with refused("no-such-column", "'imageid'", "'diagnosis'", "'lesion'", "--id image_id"):
         scan_samples(DataSource(data, id="imageid", label="diagnosis", group="lesion"))
-    assert all(name in caught.value.what for name in ("imageid", "diagnosis", "lesion"))
-    assert caught.value.try_ == "--id image_id"
 
 
 def test_rows_and_files_are_matched_both_ways(make_files: MakeFiles) -> None:
@@ -88,7 +84,7 @@ def test_rows_and_files_are_matched_both_ways(make_files: MakeFiles) -> None:
     assert len(scan.samples) == 2
 
 
-def test_an_id_with_several_files_is_an_error_that_lists_them(make_files: MakeFiles) -> None:
+def test_id_with_several_files_is_error(make_files: MakeFiles) -> None:
     root = make_files(["a/1.jpg", "b/1.jpg", "b/2.jpg"])
     scan = scan_samples(DataSource(table(root, ("id", "label"), ("1", "x"), ("2", "y"))))
     found = finding(scan, "ambiguous-file")
@@ -97,7 +93,7 @@ def test_an_id_with_several_files_is_an_error_that_lists_them(make_files: MakeFi
     assert "files-without-row" not in {finding.code for finding in scan.findings}
 
 
-def test_files_that_one_cell_could_mean_are_told_apart_by_their_folders(make_files: MakeFiles) -> None:
+def test_ambiguous_files_told_apart_by_folder(make_files: MakeFiles) -> None:
     root = make_files(["part_1/x/1.jpg", "part_2/x/1.jpg", "part_2/2.jpg"])
     data = table(root, ("id", "label"), ("1", "a"), ("2", "b"))
     scan = scan_samples(DataSource(data, images=(root / "part_1", root / "part_2")))
@@ -122,7 +118,7 @@ def test_strictly_a_file_without_a_row_is_an_error(make_files: MakeFiles) -> Non
     assert errors(scan_samples(DataSource(data, strict=True, exclude=("3.*",)))) == set()
 
 
-def test_few_rows_without_a_file_can_be_left_out_unless_strictly_none_may_be(make_files: MakeFiles) -> None:
+def test_few_rows_without_file_can_be_left_out(make_files: MakeFiles) -> None:
     root = make_files([f"{row}.jpg" for row in range(30)])
     data = table(root, ("path", "label"), *((f"{row}.jpg", "ab"[row % 2]) for row in range(31)))
     for options, enough in (({}, True), ({"strict": True}, False), ({"failure_rate": 0.03}, False)):
@@ -137,27 +133,23 @@ def test_few_rows_without_a_file_can_be_left_out_unless_strictly_none_may_be(mak
         ({"split": "nothing"}, "--split part"),
         ({"targets": ("nothing",)}, "--target height"),
         ({"path": "nothing"}, "--path path"),
-        ({"group": "nothing"}, "name one of them, or leave --group out"),
+        ({"group": "nothing"}, "--group out"),
     ],
 )
-def test_a_column_that_is_not_there_suggests_one_that_may_be_meant(
-    make_files: MakeFiles, options: dict[str, Any], suggestion: str
-) -> None:
+def test_missing_column_suggests_another(make_files: MakeFiles, options: dict[str, Any], suggestion: str) -> None:
     root = make_files([f"{row}.jpg" for row in range(4)])
     rows = [(f"{row}.jpg", "train" if row else "test", f"1.{row}", "ab"[row % 2]) for row in range(4)]
     data = table(root, ("path", "part", "height", "kind"), *rows)
-    with pytest.raises(UsageError, match="has no column 'nothing'") as caught:
+    with refused("no-such-column", "'nothing'", suggestion):
         scan_samples(DataSource(data, **options))
-    assert caught.value.try_ == suggestion
 
 
-@pytest.mark.parametrize(("name", "suggestion"), [("nosch", "leave --fold-column out"), ("folt", "--fold-column fold")])
+@pytest.mark.parametrize(("name", "suggestion"), [("nosch", "--fold-column out"), ("folt", "--fold-column fold")])
 def test_a_column_of_many_values_is_not_proposed_for_folds(make_files: MakeFiles, name: str, suggestion: str) -> None:
     root = make_files([f"{row}.jpg" for row in range(4)])
     rows = [(f"{row}.jpg", f"0.{row}", row % 2, "ab"[row % 2]) for row in range(4)]
-    with pytest.raises(UsageError, match="has no column") as caught:
+    with refused("no-such-column", repr(name), suggestion):
         scan_samples(DataSource(table(root, ("path", "noise", "fold", "label"), *rows), fold_column=name))
-    assert caught.value.try_.endswith(suggestion)
 
 
 def test_all_faults_of_a_table_are_listed_at_once(make_files: MakeFiles) -> None:
@@ -172,21 +164,19 @@ def test_all_faults_of_a_table_are_listed_at_once(make_files: MakeFiles) -> None
 
 def test_zero_rows_and_no_match_at_all_are_refused(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg"])
-    with pytest.raises(DataError, match="zero rows"):
+    with refused("empty-table", "t.csv"):
         scan_samples(DataSource(table(root, ("id", "label"))))
-    with pytest.raises(DataError, match="not one row"):
+    with refused("no-row-matches", "'id'", "'x'", str(root)):
         scan_samples(DataSource(table(root, ("id", "label"), ("x", "a"))))
 
 
 def test_missing_image_folders_are_refused_together(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg"])
-    with pytest.raises(UsageError) as caught:
+    with refused("no-such-folder", str(root / "x"), str(root / "y")):
         scan_samples(DataSource(table(root, ("id", "label"), ("1", "a")), images=(root / "x", root, root / "y")))
-    assert str(root / "x") in caught.value.what
-    assert str(root / "y") in caught.value.what
 
 
-def test_awkward_names_match_whatever_the_table_does_to_them(make_files: MakeFiles) -> None:
+def test_awkward_names_match(make_files: MakeFiles) -> None:
     names = ["a b.jpg", "[1](2).jpg", "a,b.jpg", 'say "x".jpg', "two\nlines.jpg", "-rf.jpg", "'; drop table.jpg", "猫.jpg"]
     if os.name == "posix":
         names.append("back\\slash.jpg")
@@ -198,7 +188,7 @@ def test_awkward_names_match_whatever_the_table_does_to_them(make_files: MakeFil
     assert "files-without-row" not in {finding.code for finding in scan.findings}
 
 
-def test_absolute_and_parent_paths_lead_out_of_the_tables_folder(make_files: MakeFiles) -> None:
+def test_paths_outside_the_tables_folder(make_files: MakeFiles) -> None:
     root = make_files(["abs/1.jpg", "up/2.jpg", "tables/keep"])
     data = table(root / "tables", ("path", "label"), (str(root / "abs/1.jpg"), "a"), ("../up/2.jpg", "b"))
     frame = scan_samples(DataSource(data)).samples.frame
@@ -230,14 +220,14 @@ def test_numbers_with_fractions_are_taken_for_regression(make_files: MakeFiles) 
     assert scan.choices[-1].name == "target"
 
 
-def test_the_split_column_is_read_in_many_words_and_refused_in_unknown_ones(make_files: MakeFiles) -> None:
+def test_split_column_spellings(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg", "2.jpg", "3.jpg", "4.jpg"])
     head = ("id", "label", "fold")
     scan = scan_samples(
         DataSource(table(root, head, (1, "a", "Train"), (2, "b", "dev"), (3, "a", "TEST"), (4, "b", "")), split="fold")
     )
     assert scan.samples.frame["split"].tolist() == ["train", "val", "test", ""]
-    with pytest.raises(UsageError, match="'holdout'"):
+    with refused("unknown-split", "'fold'", "'holdout'"):
         scan_samples(DataSource(table(root, head, (1, "a", "holdout")), split="fold"))
 
 
@@ -248,7 +238,7 @@ def test_a_group_that_nobody_named_is_pointed_out(make_files: MakeFiles) -> None
     assert "ungrouped" not in {finding.code for finding in scan_samples(DataSource(data, group="patient_id")).findings}
 
 
-def test_a_group_is_pointed_out_where_values_are_to_be_learnt_too(make_files: MakeFiles) -> None:
+def test_likely_group_found_for_regression(make_files: MakeFiles) -> None:
     root = make_files([f"{number}.jpg" for number in range(12)])
     for weight in (lambda number: number * 1.5, lambda number: number // 2 * 1.5):
         rows = [(number, weight(number), f"p{number // 2}") for number in range(12)]
@@ -256,7 +246,7 @@ def test_a_group_is_pointed_out_where_values_are_to_be_learnt_too(make_files: Ma
         assert finding(scan, "ungrouped").evidence["column"] == "patient"
 
 
-def test_a_presets_group_that_the_table_lacks_is_done_without_and_said(make_files: MakeFiles) -> None:
+def test_preset_group_column_missing(make_files: MakeFiles) -> None:
     root = make_files([f"{number}.jpg" for number in range(12)])
     rows = [(number, "ab"[number % 2], f"d{number // 2}") for number in range(12)]
     data = table(root, ("id", "label", "date"), *rows)
@@ -267,7 +257,7 @@ def test_a_presets_group_that_the_table_lacks_is_done_without_and_said(make_file
     assert "--group" in lacking.fix
     assert finding(scan, "ungrouped").evidence["column"] == "date", "what may be meant is pointed out"
     assert set(scan.samples.frame["group"]) == {""}
-    with pytest.raises(UsageError, match="no column 'Sampling_Date'"):
+    with refused("no-such-column", "'Sampling_Date'"):
         scan_samples(DataSource(data, group="Sampling_Date"))
 
 
@@ -281,11 +271,11 @@ def test_the_order_of_rows_does_not_matter(make_files: MakeFiles) -> None:
 
 def test_a_label_and_a_target_contradict_each_other(make_files: MakeFiles) -> None:
     data = table(make_files(["1.jpg"]), ("id", "label", "h"), (1, "a", 2))
-    with pytest.raises(UsageError, match="both --label label and --target h"):
+    with refused("label-and-target", "--label label", "--target h"):
         scan_samples(DataSource(data, label="label", targets=("h",)))
 
 
-def test_with_both_columns_the_path_finds_the_file_and_the_id_names_the_sample(make_files: MakeFiles) -> None:
+def test_path_finds_file_id_names_sample(make_files: MakeFiles) -> None:
     root = make_files(["x/1.jpg", "y/1.jpg"])
     data = table(root, ("uid", "where", "label"), ("A", "y/1.jpg", "a"), ("B", "x/1.jpg", "b"))
     frame = scan_samples(DataSource(data, id="uid", path="where")).samples.frame

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from conftest import make_photos
+from errors import refused
 from unchoke.core import stores
-from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import ignore
 from unchoke.core.remote import locate
 from unchoke.core.workspace import Workspace
@@ -37,13 +37,21 @@ def store(local: Path) -> Iterator[str]:
     memory.rm("/store", recursive=True)
 
 
-@pytest.fixture
-def web(local: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(stores, "WAITS_S", (0.0, 0.0, 0.0))
+@pytest.fixture(scope="module")
+def server() -> Iterator[Web]:
     with serve() as found:
-        for file in sorted(local.rglob("*.jpg")):
-            found.files[f"/{file.parent.name}/{file.name.replace(' ', '_')}"] = file.read_bytes()
         yield found
+
+
+@pytest.fixture
+def web(server: Web, local: Path, monkeypatch: pytest.MonkeyPatch) -> Web:
+    """As if it had just been started: ending a server takes half a second."""
+    monkeypatch.setattr(stores, "WAITS_S", (0.0, 0.0, 0.0))
+    for kept in (server.files, server.failing, server.asked, server.ranged):
+        kept.clear()
+    for file in sorted(local.rglob("*.jpg")):
+        server.files[f"/{file.parent.name}/{file.name.replace(' ', '_')}"] = file.read_bytes()
+    return server
 
 
 def put(url: str, data: bytes) -> None:
@@ -60,9 +68,7 @@ def test_class_folders_give_the_samples_of_a_local_folder(local: Path, store: st
     assert there["path"][0] == "memory://store/photos/apple/apple 00.jpg"
 
 
-def test_facts_are_those_of_local_files_and_unchanged_files_are_not_read_again(
-    local: Path, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_remote_facts_match_local_and_are_kept(local: Path, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = DataSource(locate(f"{store}/photos"))
     workspace = Workspace(tmp_path)
     first = inspect_samples(scan_samples(source).samples, workspace, threads=1, on_event=ignore)
@@ -105,7 +111,7 @@ def test_a_parquet_table_in_a_store(store: str) -> None:
     assert len(scan_samples(DataSource(locate(f"{store}/photos/labels.parquet"))).samples) == 8
 
 
-def test_a_table_of_web_addresses_and_a_row_whose_file_is_gone(web: Web, tmp_path: Path) -> None:
+def test_table_of_urls_with_missing_file(web: Web, tmp_path: Path) -> None:
     urls = [web.url + path for path in sorted(web.files)]
     rows = [f"{url},{url.split('/')[3]}" for url in [*urls, f"{web.url}/apple/gone.jpg"]]
     table = tmp_path / "labels.csv"
@@ -128,7 +134,7 @@ def test_web_addresses_beside_local_files_are_not_asked_for(web: Web, local: Pat
 def test_a_signed_address_in_a_table_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("path,label\nhttps://127.0.0.1:9/a.jpg?X-Amz-Signature=abc,a\n")
-    with pytest.raises(UsageError, match="carries"):
+    with refused("secret-in-url", "127.0.0.1:9/a.jpg"):
         scan_samples(DataSource(table))
 
 
@@ -140,29 +146,27 @@ def test_a_table_of_web_addresses_behind_a_web_address(web: Web) -> None:
 
 @pytest.mark.parametrize("name", ["photos", "photos/", "images.zip"])
 def test_a_folder_of_a_web_server_cannot_be_listed(web: Web, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be listed"):
+    with refused("cannot-list", web.url):
         scan_samples(DataSource(locate(f"{web.url}/{name}")))
 
 
 def test_a_name_nearly_right_is_suggested(store: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused("no-such-file", "unchoke check memory://store/photos"):
         scan_samples(DataSource(locate(f"{store}/photo")))
-    assert caught.value.try_ == "unchoke check memory://store/photos"
 
 
 def test_a_url_that_went_through_pathlib_is_explained() -> None:
-    with pytest.raises(UsageError, match="no such file") as caught:
+    with refused("no-such-file", "'s3://bucket/photos'"):
         scan_samples(DataSource(Path("s3://bucket/photos")))
-    assert "'s3://bucket/photos'" in caught.value.try_
 
 
 def test_a_store_without_images_says_so(store: str) -> None:
     put(f"{store}/empty/readme.txt", b"x")
-    with pytest.raises(DataError, match="no images below memory://store/empty"):
+    with refused("no-images", "memory://store/empty"):
         scan_samples(DataSource(locate(f"{store}/empty")))
 
 
-def test_a_file_that_is_not_handed_out_is_named_with_its_reason(web: Web) -> None:
+def test_url_not_handed_out_named_with_reason(web: Web) -> None:
     path = next(iter(web.files))
     web.failing[path] = 1000
     facts = inspect_file(web.url + path)
@@ -170,12 +174,12 @@ def test_a_file_that_is_not_handed_out_is_named_with_its_reason(web: Web) -> Non
     assert "503" in facts.detail
 
 
-def test_a_file_that_changed_since_it_was_planned_is_refused(store: str) -> None:
+def test_url_changed_since_planned_refused(store: str) -> None:
     url = f"{store}/photos/leaf/leaf 00.jpg"
     content = inspect_file(url).content
     assert read_planned(url, content)
     put(url, b"another content")
-    with pytest.raises(DecodeError, match="changed"):
+    with pytest.raises(DecodeError, match=r"^changed: "):
         read_planned(url, content)
 
 

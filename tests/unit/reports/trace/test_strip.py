@@ -51,7 +51,7 @@ def test_rows_are_named_and_ordered_as_a_person_would(tmp_path: Path) -> None:
     assert len(strip) == read_trace(tmp_path / "card.json").about.num_events
 
 
-def test_many_events_are_merged_with_their_neighbours_and_none_is_lost(tmp_path: Path) -> None:
+def test_many_events_are_merged_and_none_lost(tmp_path: Path) -> None:
     source = load_source(busy_recording(2000).save(tmp_path / "busy.json"))
     whole, small = lay_out(source), lay_out(source, most_events=600)
     assert (len(whole), whole.merged) == (4000, 0)
@@ -60,7 +60,7 @@ def test_many_events_are_merged_with_their_neighbours_and_none_is_lost(tmp_path:
     assert not any(overlaps(row) for strip in (whole, small) for row in strip.rows)
 
 
-def test_events_that_cross_each_other_get_lines_of_their_own(tmp_path: Path) -> None:
+def test_crossing_events_get_their_own_lines(tmp_path: Path) -> None:
     made = traces.Recording()
     for start, length in ((0, 100), (50, 100), (110, 20)):
         made.op("aten::crossing", start, length)

@@ -91,7 +91,7 @@ def test_where_kernels_cannot_be_seen_the_view_says_so(tmp_path: Path) -> None:
     assert "cannot see the kernels" not in plain
 
 
-def test_a_page_that_compares_a_recording_that_was_cut_off_says_so(tmp_path: Path) -> None:
+def test_comparison_of_a_cut_recording_says_so(tmp_path: Path) -> None:
     after = traces.training_on_a_processor()
     after.head["unchoke"] = {"steps": 9}
     records = [read_trace(made.save(tmp_path / f"{n}.json")) for n, made in enumerate((traces.training_on_a_processor(), after))]

@@ -14,7 +14,7 @@ def compared(before: traces.Recording, after: traces.Recording, folder: Path) ->
     return compare_traces(*(read_trace(made.save(folder / f"{name}.json")) for name, made in (("a", before), ("b", after))))
 
 
-def test_the_planted_difference_comes_first_and_is_counted_for_one_step(tmp_path: Path) -> None:
+def test_planted_difference_comes_first(tmp_path: Path) -> None:
     diff = compared(traces.training_on_a_card(steps=2), traces.training_on_a_card(steps=3, convolution_us=100), tmp_path)
     first = diff.operators[0]
     assert (first.name, first.before_device_us, first.after_device_us, first.device_change_us) == (
@@ -48,7 +48,7 @@ def cut_in_the_last_step(steps: int) -> traces.Recording:
     return made
 
 
-def test_a_recording_that_was_cut_off_is_compared_with_a_warning(tmp_path: Path) -> None:
+def test_cut_recording_is_compared_with_a_warning(tmp_path: Path) -> None:
     diff = compared(traces.training_on_a_processor(steps=3), cut_in_the_last_step(3), tmp_path)
     assert not diff.before.cut_off
     assert "no backward and no optimizer" in diff.after.cut_off
@@ -56,7 +56,7 @@ def test_a_recording_that_was_cut_off_is_compared_with_a_warning(tmp_path: Path)
     assert all(change.change_us == 0 for change in diff.stages), "the half step must not count"
 
 
-def test_fewer_steps_than_a_training_of_ours_planned_are_told(tmp_path: Path) -> None:
+def test_fewer_steps_than_planned_are_told(tmp_path: Path) -> None:
     made = traces.training_on_a_processor(steps=2)
     made.head["unchoke"] = {"steps": 5, "unseen": ""}
     assert "2 of 5 planned steps" in read_trace(made.save(tmp_path / "a.json")).about.cut_off

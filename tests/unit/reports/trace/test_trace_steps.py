@@ -30,19 +30,19 @@ def test_a_real_training_is_split_by_what_torch_marks(profiled: Profiled) -> Non
         assert step.device_busy_us == 0
 
 
-def test_on_a_processor_gradients_are_computed_on_the_same_thread(tmp_path: Path) -> None:
+def test_cpu_gradients_are_on_the_same_thread(tmp_path: Path) -> None:
     first, _ = steps_of(traces.training_on_a_processor(), tmp_path)
     assert first.stages == {"wait": 300, "forward": 200, "backward": 300, "optimizer": 100, "other": 100}
 
 
-def test_on_a_card_gradients_have_their_own_thread_and_waiting_for_the_card_is_a_stage(tmp_path: Path) -> None:
+def test_gpu_gradients_and_waiting_are_stages(tmp_path: Path) -> None:
     _, second = steps_of(traces.training_on_a_card(), tmp_path)
     expected = {"wait": 200, "copy": 50, "forward": 40, "backward": 250, "optimizer": 100, "synchronise": 90, "other": 270}
     assert second.stages == expected
     assert second.device_busy_us == 325
 
 
-def test_marks_of_the_program_win_and_an_inner_one_takes_its_time_from_the_outer_one(tmp_path: Path) -> None:
+def test_marks_win_and_inner_ones_take_their_time(tmp_path: Path) -> None:
     made = traces.training_on_a_processor(steps=1)
     made.mark("unchoke.forward", 290, 200)
     made.mark("unchoke.evaluate", 600, 300)
@@ -58,7 +58,7 @@ def test_waiting_for_the_card_between_marks_is_seen(tmp_path: Path) -> None:
     assert steps_of(made, tmp_path)[0].stages == {"forward": 50, "synchronise": 70, "other": 880}
 
 
-def test_without_steps_the_whole_recording_is_one_and_the_record_says_so(tmp_path: Path) -> None:
+def test_recording_without_steps_is_one(tmp_path: Path) -> None:
     made = traces.Recording()
     made.op("aten::conv2d", 100, 50)
     made.op("aten::relu", 160, 40)
@@ -73,7 +73,7 @@ def test_annotations_of_other_programs_are_looked_into(tmp_path: Path) -> None:
     assert steps_of(made, tmp_path)[0].stages["backward"] == 300
 
 
-def test_an_optimizer_that_calls_forward_and_backward_itself_keeps_only_its_own_part(tmp_path: Path) -> None:
+def test_optimizer_that_calls_forward_keeps_its_part(tmp_path: Path) -> None:
     made = traces.Recording()
     made.mark("ProfilerStep#1", 0, 1000)
     made.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 100)

@@ -28,7 +28,7 @@ def test_every_operator_is_as_in_torchs_own_table(profiled: Profiled) -> None:
         assert ours[name].total_cpu_us == pytest.approx(total_us, abs=0.01), name
 
 
-def test_calls_with_other_shapes_are_told_apart_as_torch_does(profiled: Profiled) -> None:
+def test_calls_with_other_shapes_are_told_apart(profiled: Profiled) -> None:
     lists = {"aten::cat", "aten::stack"}  # torch's table leaves out shapes of lists of tensors
     rows = [row for row in read_trace(profiled.file).operators if row.name not in lists]
     ours = Counter({(row.name, row.shapes): row.calls for row in rows})
@@ -44,7 +44,7 @@ def test_self_times_add_up_to_the_steps(profiled: Profiled) -> None:
     assert sum(row.self_cpu_us for row in record.operators) == pytest.approx(sum(step.wall_us for step in record.steps), abs=0.1)
 
 
-def test_device_time_belongs_to_the_operator_that_launched_the_work_and_to_those_around_it(tmp_path: Path) -> None:
+def test_device_time_belongs_to_the_launching_operator(tmp_path: Path) -> None:
     record = read_trace(traces.training_on_a_card().save(tmp_path / "card.json"))
     rows = {row.name: row for row in record.by_name()}
     inner, outer, step = rows["aten::cudnn_convolution"], rows["aten::conv2d"], rows["ProfilerStep*"]
@@ -56,7 +56,7 @@ def test_device_time_belongs_to_the_operator_that_launched_the_work_and_to_those
     assert inner.self_cpu_us == 2 * (30 - 10)
 
 
-def test_a_call_that_only_repeats_the_one_around_it_counts_once(tmp_path: Path) -> None:
+def test_repeated_call_counts_once(tmp_path: Path) -> None:
     made = traces.Recording()
     for start, length in ((0, 100), (10, 80), (20, 60)):
         made.op("aten::sum", start, length)
@@ -79,7 +79,7 @@ def test_shapes_read_as_a_person_writes_them(dims: object, text: str) -> None:
     assert shapes_text(dims) == text
 
 
-def test_kernels_and_copies_are_summed_with_how_they_were_launched(tmp_path: Path) -> None:
+def test_kernels_and_copies_are_summed_by_launch(tmp_path: Path) -> None:
     made = traces.training_on_a_card()
     made.kernel("sm80_xmma_fprop_implicit_gemm<float>", 1900, 60, link=0, occupancy=100)
     gemm, copy = read_trace(made.save(tmp_path / "card.json")).kernels
@@ -117,7 +117,7 @@ def test_without_totals_what_was_allocated_is_added_up(tmp_path: Path) -> None:
     assert (line.allocated, line.peak_bytes) == ((500, 900, 300), 900)
 
 
-def test_a_long_line_is_thinned_but_keeps_its_peak_and_its_ends(tmp_path: Path) -> None:
+def test_thinned_line_keeps_peak_and_ends(tmp_path: Path) -> None:
     made = traces.Recording()
     totals = np.random.default_rng(0).integers(0, 10**6, 6000)
     totals[4321] = 10**7

@@ -28,7 +28,7 @@ def test_times_keep_the_digits_that_matter(us: float, text: str) -> None:
     assert format_us(us) == text
 
 
-def test_the_split_the_top_operators_and_the_device_are_told(tmp_path: Path) -> None:
+def test_split_operators_and_device_are_shown(tmp_path: Path) -> None:
     text = render_trace(read_trace(traces.training_on_a_card().save(tmp_path / "card.json")))
     assert "NVIDIA H200, steps 2 to 3 of the run" in text
     assert "A step takes 1.00 ms on average over 2 steps: other 27 %, backward 25 %, wait 20 %." in text

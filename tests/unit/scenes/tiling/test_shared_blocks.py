@@ -50,7 +50,7 @@ def plain(dataset: Counted, box: Box) -> Any:
     return dataset.dataset.read(1, window=Window(box.left, box.top, box.width, box.height))
 
 
-def test_every_window_is_what_rasterio_reads_and_every_block_is_read_once(dataset: Counted) -> None:
+def test_windows_equal_rasterio_blocks_read_once(dataset: Counted) -> None:
     shared = SharedSource(dataset, "a.tif", SourceBlocks())
     for box in BOXES:
         np.testing.assert_array_equal(
@@ -135,7 +135,7 @@ def test_aligned_strips_are_one_piece_each(make_scene: MakeScene) -> None:
     assert plan_shared(facts, boxes) == [(boxes[0],), (boxes[1],)]
 
 
-def test_a_row_of_blocks_that_two_strips_need_is_a_piece_of_its_own(make_scene: MakeScene) -> None:
+def test_shared_block_row_is_its_own_piece(make_scene: MakeScene) -> None:
     facts = make_scene((1, 64, 48), tiled=True, blockxsize=16, blockysize=16)
     upper, lower = plan_shared(facts, [Box(0, 0, 40, 48), Box(40, 0, 24, 48)])
     assert upper == (Box(0, 0, 32, 48), Box(32, 0, 16, 48))
@@ -154,7 +154,7 @@ def test_pieces_too_large_to_wait_in_memory_are_not_shared(make_scene: MakeScene
     assert plan_shared(facts, boxes, limit_bytes=16 * 48 * 6 - 1) == [(boxes[0],), (boxes[1],)]
 
 
-def test_what_two_need_is_read_by_the_first_and_let_go_by_the_last() -> None:
+def test_shared_block_read_by_first_freed_by_last() -> None:
     shared, read = SharedRows(PIECES), Reader()
     assert sorted(take(shared, 0, read)) == [UPPER, SHARED]
     assert sorted(take(shared, 1, read)) == [SHARED, LOWER]
@@ -198,7 +198,7 @@ def test_a_failed_reader_fails_alone() -> None:
     assert sorted(take(shared, 0, read)) == [UPPER, SHARED]
 
 
-def test_beyond_the_limit_what_waits_is_let_go_and_read_again() -> None:
+def test_waiting_blocks_beyond_limit_reread() -> None:
     shared, read = SharedRows(PIECES, limit_bytes=10), Reader()
     take(shared, 0, read)
     assert not shared._kept

@@ -69,7 +69,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {file.relative_to(root).as_posix(): file.read_bytes() for file in found}
 
 
-def test_scenes_with_large_strips_run_first_and_strips_of_a_scene_in_order(tmp_path: Path) -> None:
+def test_large_strips_first_scene_in_order(tmp_path: Path) -> None:
     plans, _ = plan_small(tmp_path)
     order = [(one.plan.scene_id, one.strip.number) for one in plan_work(plans, fingerprint=FINGERPRINT).values()]
     assert [scene for scene, _ in order] == ["b"] * len(plans[1].strips) + ["a"] * len(plans[0].strips)
@@ -126,7 +126,7 @@ def test_whatever_the_bytes_depend_on_is_in_the_key(tmp_path: Path, changed: dic
     assert tiles_key(replace(spec, folder="elsewhere")) == tiles_key(spec)
 
 
-def test_a_scene_that_breaks_is_recorded_with_the_file_to_blame(tmp_path: Path) -> None:
+def test_broken_scene_recorded_with_file(tmp_path: Path) -> None:
     plans, root = plan_small(tmp_path)
     victim = tmp_path / "scenes" / "a_B3.tif"
     victim.write_bytes(victim.read_bytes()[:300])

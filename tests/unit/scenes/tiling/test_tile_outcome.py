@@ -57,7 +57,7 @@ def test_a_manifest_that_says_the_same_is_left_alone(tmp_path: Path) -> None:
     assert save_tile_manifest(tmp_path, [row("a", 0, 0)]).stat().st_mtime_ns == before
 
 
-def test_a_coordinate_system_is_named_by_its_code_where_it_has_one() -> None:
+def test_crs_named_by_code() -> None:
     from rasterio.crs import CRS
 
     assert short_crs(CRS.from_epsg(32633).to_wkt()) == "EPSG:32633"
@@ -66,7 +66,7 @@ def test_a_coordinate_system_is_named_by_its_code_where_it_has_one() -> None:
     assert short_crs(own) == own
 
 
-def test_values_without_a_name_are_found_where_others_have_one() -> None:
+def test_unnamed_class_values_found() -> None:
     rows = [row("a", 0, 0), row("a", 0, 8, class_counts={0: 1, 4: 1})]
     assert unnamed_classes(rows, ("dry",)) == [1, 4]
     assert unnamed_classes(rows, ("dry", "wet", "ice", "sand", "rock")) == []

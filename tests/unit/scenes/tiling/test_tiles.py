@@ -13,13 +13,14 @@ import pytest
 import rasterio
 from numpy.typing import NDArray
 
+from errors import refused
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, measure_scale
-from unchoke.scenes.scene_facts import IGNORE, SceneError, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 from unchoke.scenes.scene_files import BandFile, Scene
 from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip, shared_rows
 
@@ -31,7 +32,7 @@ def plain_spec(facts: SceneFacts, **options: Any) -> TileSpec:
     return TileSpec(facts, SceneScale("none", ones, (0.0,) * facts.num_bands), "tiles", **options)
 
 
-def test_windows_are_those_of_the_grid_with_ids_that_tell_their_place(make_scene: MakeScene) -> None:
+def test_windows_of_grid_have_ids_of_place(make_scene: MakeScene) -> None:
     spec = plain_spec(make_scene((1, 50, 70)), size_px=32, overlap_px=4)
     windows = plan_windows(spec)
     assert [window.box for window in windows] == plan_boxes(50, 70, size_px=32, overlap_px=4)
@@ -49,19 +50,19 @@ def test_every_window_is_in_one_strip_whose_box_holds_it(make_scene: MakeScene) 
     assert [strip.number for strip in strips] == list(range(len(strips)))
 
 
-def test_low_windows_are_joined_until_a_strip_ends_with_a_block(make_scene: MakeScene) -> None:
+def test_low_windows_joined_to_whole_blocks(make_scene: MakeScene) -> None:
     facts = make_scene((1, 100, 64), tiled=True, blockxsize=64, blockysize=64)
     strips = plan_strips(facts, plain_spec(facts, size_px=32))
     assert [strip.box for strip in strips] == [Box(0, 0, 64, 64), Box(64, 0, 36, 64)]
 
 
-def test_a_strip_over_large_blocks_is_made_of_them_where_a_whole_row_does_not_fit(make_scene: MakeScene) -> None:
+def test_strip_over_large_blocks_cut_by_blocks(make_scene: MakeScene) -> None:
     facts = make_scene((1, 128, 256), tiled=True, blockxsize=64, blockysize=64)
     strips = plan_strips(facts, plain_spec(facts, size_px=16), limit_bytes=64 * 130 * 6)
     assert [strip.box for strip in strips] == [Box(row, column, 64, 128) for row in (0, 64) for column in (0, 128)]
 
 
-def test_files_that_store_whole_rows_are_given_more_room_before_they_are_cut(make_scene: MakeScene) -> None:
+def test_row_stored_files_get_more_room(make_scene: MakeScene) -> None:
     facts = make_scene((1, 64, 200), blockysize=1)
     spec = plain_spec(facts, size_px=32)
     assert len(plan_strips(facts, spec, limit_bytes=32 * 60 * 6)) == 2
@@ -106,7 +107,7 @@ def load(folder: Path, record: TileRecord) -> dict[str, NDArray[Any]]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_every_tile_holds_its_part_of_the_scene_and_no_block_is_asked_for_twice(
+def test_tiles_hold_their_part_blocks_read_once(
     layout: str, windows: str, make_scene: MakeScene, counting_pool: Any, tmp_path: Path
 ) -> None:
     size_px, overlap_px = WINDOWS[windows]
@@ -130,7 +131,7 @@ def test_every_tile_holds_its_part_of_the_scene_and_no_block_is_asked_for_twice(
     "layout", [{"tiled": True, "blockxsize": 16, "blockysize": 16}, {"blockysize": 3}], ids=["tiled", "striped"]
 )
 @pytest.mark.parametrize("windows", ["aligned", "odd and overlapping"])
-def test_bands_of_other_resolutions_are_resampled_from_blocks_that_are_decoded_once(
+def test_resampled_bands_blocks_decoded_once(
     layout: dict[str, Any], windows: str, write_band: Callable[..., str], counting_pool: Any, tmp_path: Path
 ) -> None:
     random = np.random.default_rng(8)
@@ -154,7 +155,7 @@ def test_bands_of_other_resolutions_are_resampled_from_blocks_that_are_decoded_o
 
 
 @pytest.mark.parametrize(("threads", "order"), [(1, 1), (1, -1), (4, -1)])
-def test_wide_strips_are_cut_into_columns_without_asking_twice(
+def test_wide_strips_cut_without_rereading(
     threads: int, order: int, make_scene: MakeScene, counting_pool: Any, tmp_path: Path
 ) -> None:
     facts = make_scene((2, 60, 200), **LAYOUTS["tiled"])
@@ -166,9 +167,7 @@ def test_wide_strips_are_cut_into_columns_without_asking_twice(
     assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
 
 
-def test_a_label_raster_of_another_layout_is_decoded_once_as_well(
-    make_scene: MakeScene, counting_pool: Any, tmp_path: Path
-) -> None:
+def test_label_of_other_layout_decoded_once(make_scene: MakeScene, counting_pool: Any, tmp_path: Path) -> None:
     label = np.random.default_rng(3).integers(0, 5, (100, 90)).astype(np.uint8)
     facts = make_scene((2, 100, 90), label=label, **LAYOUTS["tiled"])
     spec = spec_of(facts, tmp_path, pool=HandlePool(), size_px=21, overlap_px=5, mask=LabelMask())
@@ -208,7 +207,7 @@ def test_a_record_tells_size_digest_validity_and_classes(make_scene: MakeScene, 
     assert (tile["mask"][0, :5] == IGNORE).all()
 
 
-def test_padded_windows_are_full_size_and_the_padding_is_invalid(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
+def test_padded_windows_full_size_invalid_padding(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     facts = make_scene((2, 30, 50))
     records = run_all(spec_of(facts, tmp_path, pool=pool, size_px=32, edges="padded"), pool)
     assert [record.box for record in records] == [Box(0, 0, 32, 32), Box(0, 32, 32, 32)]
@@ -222,9 +221,7 @@ def test_padded_windows_are_full_size_and_the_padding_is_invalid(make_scene: Mak
     assert records[1].valid_share == 30 * 18 / 32**2
 
 
-def test_windows_with_little_in_them_are_skipped_on_request_and_recorded(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
+def test_sparse_windows_skipped_and_recorded(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     pixels = np.ones((1, 20, 40), np.uint16)
     pixels[0, :, 20:] = 0
     pixels[0, 0, 20] = 1
@@ -239,9 +236,7 @@ def test_windows_with_little_in_them_are_skipped_on_request_and_recorded(
     assert len(list((tmp_path / "some").iterdir())) == 1
 
 
-def test_an_all_nodata_window_and_a_scene_of_one_pixel_are_tiles_too(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
+def test_nodata_window_and_one_pixel_scene(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     empty = make_scene(np.zeros((2, 9, 9), np.uint16), nodata=0)
     (record,) = run_all(spec_of(empty, tmp_path / "empty", pool=pool), pool)
     assert record.class_counts == {IGNORE: 81}
@@ -251,9 +246,7 @@ def test_an_all_nodata_window_and_a_scene_of_one_pixel_are_tiles_too(
     assert load(tmp_path / "dot", record)["bands"].tolist() == [[[1.0]], [[1.0]]]
 
 
-def test_raw_tiles_keep_the_files_numbers_and_carry_the_constants(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
+def test_raw_tiles_keep_numbers_and_constants(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     facts = make_scene((2, 40, 40))
     normal = run_all(spec_of(facts, tmp_path / "normal", pool=pool), pool)[0]
     raw = run_all(spec_of(facts, tmp_path / "raw", pool=pool, store="raw"), pool)[0]
@@ -265,9 +258,7 @@ def test_raw_tiles_keep_the_files_numbers_and_carry_the_constants(
     np.testing.assert_array_equal(tile["mask"], expected["mask"])
 
 
-def test_the_same_strip_gives_the_same_bytes_in_any_order_with_or_without_neighbours(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
+def test_strip_bytes_same_in_any_order(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     facts = make_scene((2, 70, 60), **LAYOUTS["tiled"])
     options = {"pool": pool, "size_px": 24, "overlap_px": 5}
     spec = spec_of(facts, tmp_path / "a", **options)
@@ -287,9 +278,7 @@ def test_stages_are_clocked_and_add_up(make_scene: MakeScene, pool: HandlePool, 
     assert result.calls == {"open": 4, "read": 1, "normalise": 4, "mask": 5, "write": 4}
 
 
-def test_a_file_that_changed_is_named_and_neighbours_do_not_wait_for_it(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
+def test_changed_file_named_neighbours_not_blocked(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     facts = make_scene((2, 64, 32), **LAYOUTS["tiled"])
     spec = spec_of(facts, tmp_path, pool=pool, size_px=24, overlap_px=4)
     strips = plan_strips(facts, spec)
@@ -297,7 +286,7 @@ def test_a_file_that_changed_is_named_and_neighbours_do_not_wait_for_it(
     Path(facts.bands[1].path).write_bytes(b"another file")
     with ThreadPoolExecutor(2) as executor:
         for future in [executor.submit(run_strip, strip, spec, pool=pool, shared=shared) for strip in strips]:
-            with pytest.raises(SceneError) as caught:
+            with refused("scene-changed", facts.bands[1].path) as caught:
                 future.result(20)
             assert caught.value.path == facts.bands[1].path
 

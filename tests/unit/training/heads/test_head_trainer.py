@@ -33,7 +33,7 @@ def test_without_a_val_split_a_middle_penalty_is_solved_for(mixture):
     assert STRENGTHS[-1] < solved.weight_decay < STRENGTHS[0]
 
 
-def test_a_sweep_is_distinct_mostly_linear_and_the_same_every_time(mixture):
+def test_sweep_distinct_mostly_linear_deterministic(mixture):
     configs = sweep(mixture()[1], 64)
     assert len(set(configs)) == 64
     assert configs == sweep(mixture()[1], 64)
@@ -72,7 +72,7 @@ def picked(mixture, request):
     return source, problem, train_heads(source, problem, [config], device=CPU, on_event=ignore).best
 
 
-def test_a_head_trained_again_has_seen_val_and_val_is_judged_by_the_one_that_has_not(picked):
+def test_refit_head_saw_val_first_one_judges_it(picked):
     source, problem, head = picked
     again = refit_head(source, problem, head, device=CPU)
     test, val = problem.positions("test"), problem.positions("val")

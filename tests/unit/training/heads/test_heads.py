@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.training.heads.heads import HeadConfig, Noise, forward, init_params, stack_params
 
 CPU = torch.device("cpu")
@@ -59,5 +59,5 @@ def test_beginnings_depend_on_the_seed_alone():
 
 
 def test_all_wrong_settings_are_listed_together():
-    with pytest.raises(UsageError, match=r"lr -1.*dropout 1\.5.*epochs 0"):
+    with refused("bad-head", "lr -1", "dropout 1.5", "epochs 0"):
         HeadConfig(lr=-1, dropout=1.5, epochs=0)

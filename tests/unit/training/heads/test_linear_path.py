@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from unchoke.core.clock import Clock
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
@@ -50,7 +49,9 @@ def uneven(made):
 
 @pytest.mark.parametrize("weights", ["none", "gentle", "balanced"])
 @pytest.mark.parametrize("shape", [{"count": 300}, {"count": 40}, {"num_views": 3}])
-def test_every_strength_gives_the_logistic_regression_of_scikit_learn(mixture, monkeypatch, weights, shape):
+def test_every_strength_equals_sklearn_logistic(mixture, monkeypatch, weights, shape):
+    from sklearn.linear_model import LogisticRegression
+
     monkeypatch.setattr(linear_path, "_GAIN", 1e-9)
     made = uneven(mixture(spread=6.0, **shape))
     path = path_over(made, HeadConfig(solver="lbfgs", epochs=9, class_weights=weights))
@@ -66,7 +67,9 @@ def test_every_strength_gives_the_logistic_regression_of_scikit_learn(mixture, m
 
 
 @pytest.mark.parametrize("count", [30, 400])
-def test_every_strength_gives_the_ridge_regression_of_scikit_learn(count):
+def test_every_strength_equals_sklearn_ridge(count):
+    from sklearn.linear_model import Ridge
+
     generator = np.random.default_rng(1)
     feats = generator.normal(size=(count, 50)).astype(np.float32)
     targets = (feats[:, :2] * [1, 5] + generator.normal(size=(count, 2)) + [3, -100]).astype(np.float32)
@@ -91,7 +94,7 @@ def test_a_given_penalty_is_solved_for_alone(mixture):
     torch.testing.assert_close(alone.member_params(0)["weight"], along.member_params(0)["weight"], rtol=0.1, atol=0.02)
 
 
-def test_going_on_from_what_was_saved_ends_in_the_same_bytes(mixture):
+def test_linear_path_resume_same_bytes(mixture):
     made, config = mixture(spread=6.0), HeadConfig(solver="lbfgs", epochs=9)
     unbroken = solved(made, config, 5).member_params(0)
     path = solved(made, config, 3)
@@ -109,7 +112,7 @@ def test_rows_that_are_not_kept_give_the_same_head(mixture, monkeypatch):
     assert all(torch.equal(kept[name], read[name]) for name in kept)
 
 
-def test_classes_that_never_occur_and_features_that_never_vary_do_no_harm():
+def test_absent_classes_and_constant_features():
     feats = np.zeros((20, 6), np.float32)
     feats[:10, 0] = 1.0
     names = [str(number) for number in range(20)]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
 
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
 from unchoke.training.heads.ridge_refit import RidgeRefit
@@ -22,6 +21,8 @@ def expected(source: ArraySource, problem: Problem, part: np.ndarray, strength: 
     scale = fit_standardiser(source, problem.positions("train"))
     feats = (source.rows(np.arange(source.num_samples)).astype(np.float64) - scale.mean) / scale.std
     wanted = np.eye(3)[problem.targets] if problem.kind == "classification" else problem.targets
+    from sklearn.linear_model import Ridge
+
     return Ridge(alpha=strength * source.dim).fit(feats[part], wanted[part]).predict(feats[problem.positions("test")])
 
 

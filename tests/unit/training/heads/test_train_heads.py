@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.core.errors import DataError, Interrupted, UsageError
+from errors import refused
+from unchoke.core.errors import Interrupted
 from unchoke.core.events import Chosen, Note, Progress
 from unchoke.core.fingerprint import digest_file
 from unchoke.training.data import ArraySource
@@ -62,7 +63,7 @@ def test_many_at_once_equal_each_alone(mixture, train):
             assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
-def test_updates_that_are_recorded_and_repeated_end_in_the_same_heads(mixture, train, monkeypatch):
+def test_cuda_graph_updates_same_heads(mixture, train, monkeypatch):
     """A device that repeats recorded work is played by one that calls it again."""
     made = mixture(num_views=3)
     plain = train(made, VARIED)
@@ -116,7 +117,7 @@ def test_moving_rows_about_changes_nothing_but_rounding(mixture, train):
     torch.testing.assert_close(one.best.params["weight"], two.best.params["weight"], rtol=1e-4, atol=1e-6)
 
 
-def test_the_winner_has_the_lowest_calibrated_log_loss_on_val(mixture, train):
+def test_winner_has_lowest_calibrated_val_loss(mixture, train):
     result = train(mixture(spread=8.0), VARIED[:3])
     assert result.metric == "log_loss"
     metrics = [each.val_metric for each in result.all]
@@ -124,7 +125,7 @@ def test_the_winner_has_the_lowest_calibrated_log_loss_on_val(mixture, train):
     assert all(each.val_metric == min(row["val_log_loss"] for row in each.curve) for each in result.all)
 
 
-def test_a_head_without_progress_stops_early_and_keeps_its_best(mixture, train):
+def test_early_stop_keeps_best(mixture, train):
     made = mixture(spread=8.0)
     result = train(made, [HeadConfig(lr=0.1, epochs=40, batch_size=32, patience=3)])
     assert len(result.history) == result.best.best_epoch + 3
@@ -133,7 +134,7 @@ def test_a_head_without_progress_stops_early_and_keeps_its_best(mixture, train):
     assert shown == pytest.approx(result.best.val["accuracy"])
 
 
-def test_the_rare_count_more_in_what_uneven_classes_are_judged_by(mixture, train):
+def test_uneven_classes_judged_with_rare_weighted(mixture, train):
     source, problem = mixture(num_classes=2)
     train_positions = problem.positions("train")
     rare = train_positions[problem.targets[train_positions] == 1][:10]
@@ -142,7 +143,8 @@ def test_the_rare_count_more_in_what_uneven_classes_are_judged_by(mixture, train
     events = []
     result = train((source, problem), [HeadConfig(epochs=2, batch_size=32)], on_event=events.append)
     assert result.metric == "log_loss"
-    assert any(isinstance(event, Chosen) and "times the smallest" in event.choice.reason for event in events)
+    (choice,) = [event.choice for event in events if isinstance(event, Chosen) and event.choice.value == "log_loss"]
+    assert choice.evidence["largest_to_smallest_class"] == pytest.approx(len(common) / len(rare), abs=0.01)
 
 
 def test_balanced_weights_make_a_rare_class_count(mixture, train):
@@ -160,7 +162,7 @@ def test_balanced_weights_make_a_rare_class_count(mixture, train):
     assert guesses["balanced"] > guesses["none"]
 
 
-def test_without_val_the_last_epoch_is_kept_and_that_is_said(mixture, train):
+def test_heads_without_val_keep_last_epoch(mixture, train):
     source, problem = mixture()
     events = []
     problem = replace(problem, splits={"train": problem.positions("train")})
@@ -168,25 +170,24 @@ def test_without_val_the_last_epoch_is_kept_and_that_is_said(mixture, train):
     assert result.best_index == 0
     assert result.best.best_epoch == VARIED[0].epochs
     assert result.all[0].val_metric is None
-    assert any(isinstance(event, Chosen) and "no val split" in event.choice.reason for event in events)
 
 
-def test_a_configuration_that_diverges_is_named_and_the_others_win(mixture, train):
+def test_diverged_configuration_named_others_win(mixture, train):
     events = []
     wild = HeadConfig("mlp", lr=1e30, epochs=3, batch_size=32)
     result = train(mixture(), [wild, HeadConfig(epochs=3, batch_size=32)], on_event=events.append)
     assert result.best_index == 1
     assert result.all[0].diverged
-    assert any(isinstance(event, Note) and "configuration 1 diverged" in event.text for event in events)
+    assert any(isinstance(event, Note) and "configuration 1 " in event.text for event in events)
 
 
 def test_when_all_diverge_that_is_the_error(mixture, train):
-    with pytest.raises(DataError, match="diverged in all 1"):
+    with refused("diverged", "all 1 "):
         train(mixture(), [HeadConfig("mlp", lr=1e30, epochs=3, batch_size=32)])
 
 
 def test_class_settings_in_a_regression_are_refused(plane, train):
-    with pytest.raises(UsageError, match="configuration 2"):
+    with refused("option-not-for-values", "configuration 2"):
         train(plane, [HeadConfig(), HeadConfig(label_smoothing=0.1)])
 
 
@@ -224,20 +225,20 @@ def test_a_finished_training_is_not_done_again(mixture, train, tmp_path):
     assert torch.equal(again.best.params["weight"], first.best.params["weight"])
 
 
-def test_a_checkpoint_of_another_problem_is_put_aside_with_a_word(mixture, train, tmp_path):
+def test_checkpoint_of_other_problem_not_used(mixture, train, tmp_path):
     path, events = tmp_path / "last.pt", []
     train(mixture(), VARIED[:1], checkpoint=path)
     fresh = train(mixture(spread=1.0), VARIED[:1])
     result = train(mixture(spread=1.0), VARIED[:1], checkpoint=path, on_event=events.append)
-    assert any(isinstance(event, Note) and "another training" in event.text for event in events)
+    assert any(isinstance(event, Note) and "last.pt" in event.text for event in events)
     assert torch.equal(result.best.params["weight"], fresh.best.params["weight"])
 
 
-def test_a_damaged_checkpoint_is_put_aside_with_a_word(mixture, train, tmp_path):
+def test_damaged_checkpoint_is_put_aside(mixture, train, tmp_path):
     path, events = tmp_path / "last.pt", []
     path.write_bytes(b"PK\x03\x04 not a checkpoint")
     train(mixture(), VARIED[:1], checkpoint=path, on_event=events.append)
-    assert any(isinstance(event, Note) and "cannot be read" in event.text for event in events)
+    assert any(isinstance(event, Note) and "last.pt" in event.text for event in events)
 
 
 def test_one_sample_and_one_class_can_be_trained(mixture, train):
@@ -246,6 +247,6 @@ def test_one_sample_and_one_class_can_be_trained(mixture, train):
     assert train((source, problem), [HeadConfig(epochs=2)]).best.val["accuracy"] == 1.0
 
 
-def test_kernels_can_be_warmed_for_every_kind_of_head_without_data():
+def test_warm_kernels_of_every_head():
     kinds = [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="tempered"), HeadConfig("attention")]
     warm_heads(torch.device("cpu"), kinds)

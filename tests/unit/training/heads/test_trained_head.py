@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.core.errors import DataError
+from errors import refused
 from unchoke.training.heads.heads import HeadConfig
 
 CPU = torch.device("cpu")
@@ -42,5 +42,5 @@ def test_predictions_of_nothing_are_empty(mixture, train):
 
 def test_features_of_another_encoder_are_refused(mixture, train):
     head = train(mixture(), [HeadConfig(epochs=1)]).best
-    with pytest.raises(DataError, match="do not fit"):
+    with refused("bad-feature-shape", "7"):
         head.predict(mixture(dim=7)[0], np.arange(3), device=CPU)

@@ -43,7 +43,7 @@ def test_a_poor_model_gets_no_share_and_one_alone_gets_all(problem):
     assert [share.weight for share in choose_shares([good], ValLoss.of(problem))] == [1.0]
 
 
-def test_few_val_samples_count_all_alike_and_many_favour_the_better(problem):
+def test_shares_even_with_few_val_samples(problem):
     better, worse = guesses(problem, noise=1.0, seed=1), guesses(problem, noise=1.2, seed=2)
     few = replace(problem, splits={"train": np.arange(0, 300), "val": np.arange(300, 330)})
     spread = [choose_shares([better[:num], worse[:num]], ValLoss.of(one)) for num, one in ((30, few), (300, problem))]
@@ -53,19 +53,19 @@ def test_few_val_samples_count_all_alike_and_many_favour_the_better(problem):
     assert trusted + other == pytest.approx(1)
 
 
-def test_a_model_that_is_too_sure_is_calibrated_before_it_is_blended(problem):
+def test_overconfident_model_calibrated_before_blend(problem):
     sure = guesses(problem, noise=1.5, seed=1, sharpness=10.0)
     (share,) = choose_shares([sure], ValLoss.of(problem))
     assert share.temperature == pytest.approx(10 * choose_shares([sure / 10], ValLoss.of(problem))[0].temperature, rel=0.01)
 
 
-def test_the_outputs_of_a_blend_are_the_logarithm_of_the_mean_of_probabilities(problem):
+def test_blend_is_log_of_mean_probabilities(problem):
     one, other = (guesses(problem, noise=1.5, seed=seed) for seed in (1, 2))
     together = blend([one, other], [Share(0.25, 2.0), Share(0.75, 1.0)], "classification")
     assert softmax(together) == pytest.approx(0.25 * softmax(one / 2) + 0.75 * softmax(other), abs=1e-6)
 
 
-def test_values_are_averaged_and_each_target_counts_by_its_spread():
+def test_values_averaged_by_target_spread():
     generator = np.random.default_rng(0)
     truth = (generator.normal(size=(50, 2)) * [1, 1000]).astype(np.float32)
     problem = Problem("regression", ("a", "b"), truth, {"val": np.arange(50)}, [str(number) for number in range(50)])

@@ -26,7 +26,7 @@ def climb(settings, minutes, *, pass_s=10.0):
     return climbed
 
 
-def test_the_first_rung_is_heads_on_several_blocks_unless_something_else_was_asked_for():
+def test_first_rung_heads_on_blocks_unless_asked():
     assert first_rung(PLAIN).overrides == {"cut": "blocks"}
     assert first_rung(replace(PLAIN, cut="blocks")).overrides == {"cut": "blocks"}
     whole = replace(PLAIN, cut="none", augment="strong", epochs=50)
@@ -59,7 +59,7 @@ def test_what_was_typed_is_not_varied():
 
 
 @pytest.mark.parametrize("cut", ["-2", "none"])
-def test_a_cut_that_was_typed_is_trained_for_as_many_epochs_as_fit_or_as_were_typed(cut):
+def test_typed_cut_epochs_as_fit_or_typed(cut):
     names = [rung.name for rung in climb(replace(PLAIN, cut=cut), 60)]
     assert names == ["heads on several blocks", f"--cut {cut}"]
     short, long = (climb(replace(PLAIN, cut=cut), minutes)[1].overrides for minutes in (1, 60))
@@ -78,7 +78,7 @@ def test_why_nothing_more_is_tried_is_said():
     assert words == "the last 4 blocks, or any of 3 more, would not fit into 12.0 s"
 
 
-def test_an_epoch_is_measured_once_for_each_way_and_only_where_the_photos_can_be_shown_in_time():
+def test_epoch_measured_once_and_only_if_pass_fits():
     asked = []
     pace = Pace(10.0, lambda overrides: asked.append(overrides) or 4.0)
     assert next_rung(PLAIN, [first_rung(PLAIN)], pace, left_s=15.0) is None
@@ -99,7 +99,7 @@ def test_a_pace_learns_from_what_an_epoch_really_took():
     assert pace.epoch_s({"cut": "-8"}) == pytest.approx(8.0)
 
 
-def test_what_a_ladder_before_climbed_is_gone_on_from_with_its_number_of_epochs():
+def test_kept_rung_keeps_its_epochs():
     pace = Pace(10.0, lambda overrides: 4.0)
 
     def kept(rung):

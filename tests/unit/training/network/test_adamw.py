@@ -48,7 +48,7 @@ def steps(optimizer: torch.optim.AdamW, module: nn.Module, seeds: range) -> None
 
 @pytest.mark.parametrize("cut", ["-2", "none"])
 @pytest.mark.parametrize("name", MODELS)
-def test_rates_fall_layer_by_layer_as_timm_numbers_them_and_the_head_learns_at_the_full_rate(name, cut):
+def test_learning_rates_by_timm_layer_numbers(name, cut):
     trained = network(name, cut)
     optimizer = build_optimizer(trained, **RATES)
     numbers = layer_numbers(trained.suffix)
@@ -85,7 +85,7 @@ def test_a_cut_at_the_end_leaves_the_head_alone_to_train():
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_the_first_steps_are_those_of_torchs_own_adamw_bit_for_bit(fused, monkeypatch):
+def test_first_steps_equal_torch_adamw_bits(fused, monkeypatch):
     monkeypatch.setattr("unchoke.training.network.adamw.has_fused_adamw", lambda device: fused)
     ours, theirs = network(), network()
     optimizer = build_optimizer(ours, **RATES)
@@ -104,7 +104,7 @@ def test_the_first_steps_are_those_of_torchs_own_adamw_bit_for_bit(fused, monkey
     )
 
 
-def test_moments_are_there_before_the_first_step_and_are_not_made_anew_by_it():
+def test_moments_allocated_before_first_step():
     trained = network()
     optimizer = build_optimizer(trained, **RATES)
     before = {id(one): {name: value.data_ptr() for name, value in optimizer.state[one].items()} for one in trained.parameters()}
@@ -113,7 +113,7 @@ def test_moments_are_there_before_the_first_step_and_are_not_made_anew_by_it():
     assert before == after
 
 
-def test_the_factor_scales_every_groups_own_rate_and_is_not_piled_up():
+def test_factor_scales_group_rates_once():
     optimizer = build_optimizer(network(), **RATES)
     set_lr(optimizer, 0.5)
     set_lr(optimizer, 0.25)
@@ -121,7 +121,7 @@ def test_the_factor_scales_every_groups_own_rate_and_is_not_piled_up():
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_an_optimizer_filled_from_a_file_goes_on_as_the_one_that_was_saved(memory_format, tmp_path):
+def test_loaded_optimizer_goes_on_same(memory_format, tmp_path):
     ours = network("test_resnet").to(memory_format=memory_format)
     optimizer = build_optimizer(ours, **RATES)
     steps(optimizer, ours, range(3))
@@ -149,7 +149,7 @@ def test_the_average_follows_the_formula_and_begins_short():
     torch.testing.assert_close(average.state_dict()["weight"].double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_swapping_gives_the_average_to_the_network_and_swapping_twice_is_nothing():
+def test_swap_average_twice_is_nothing():
     trained = network("test_efficientnet")
     average = WeightAverage(trained, 0.9)
     with torch.no_grad():
@@ -166,7 +166,7 @@ def test_swapping_gives_the_average_to_the_network_and_swapping_twice_is_nothing
     assert all(torch.equal(value, kept[name]) for name, value in average.state_dict().items())
 
 
-def test_the_average_follows_batch_statistics_too_but_no_counters():
+def test_average_follows_statistics_not_counters():
     average = WeightAverage(nn.BatchNorm1d(2), 0.9)
     assert set(average.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
 
@@ -185,12 +185,12 @@ def test_an_average_survives_being_saved():
     assert all(torch.equal(value, other.state_dict()[name]) for name, value in average.state_dict().items())
 
 
-def test_the_warm_up_is_a_line_that_moves_in_the_first_step_and_would_reach_the_full_rate_after_the_last():
+def test_warm_up_is_linear_from_first_step():
     factors = [lr_factor(step, num_steps=100, warmup_steps=9) for step in range(10)]
     assert factors == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 
 
-def test_after_the_warm_up_the_rate_falls_along_half_a_cosine():
+def test_learning_rate_is_cosine_after_warm_up():
     factors = [lr_factor(step, num_steps=100, warmup_steps=20) for step in range(20, 100)]
     assert factors[0] == 1.0
     assert factors[40] == pytest.approx(0.5)
@@ -208,7 +208,7 @@ def test_beyond_the_end_nothing_moves():
 
 
 @pytest.mark.parametrize("warmup_steps", [0, 1, 5, 10, 30])
-def test_every_step_of_any_plan_has_a_rate_between_nothing_and_the_full_one(warmup_steps):
+def test_learning_rate_within_bounds_in_any_plan(warmup_steps):
     factors = [lr_factor(step, num_steps=10, warmup_steps=warmup_steps) for step in range(10)]
     assert all(0 < factor <= 1 for factor in factors)
 
@@ -217,14 +217,14 @@ def test_a_single_step_is_taken_at_the_full_rate():
     assert lr_factor(0, num_steps=1, warmup_steps=0) == 1.0
 
 
-def test_the_rate_depends_on_the_step_alone_not_on_the_steps_before():
+def test_learning_rate_depends_on_step_alone():
     forward = [lr_factor(step, num_steps=30, warmup_steps=5) for step in range(30)]
     backward = [lr_factor(step, num_steps=30, warmup_steps=5) for step in reversed(range(30))]
     assert forward == backward[::-1]
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
-def test_steps_at_rates_that_are_tensors_end_in_the_same_bits(name):
+def test_tensor_learning_rates_same_bits(name):
     one, other = network(name), network(name)
     plain, recorded = build_optimizer(one, **RATES), build_optimizer(other, **RATES)
     for step in range(4):

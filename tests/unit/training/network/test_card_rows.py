@@ -54,7 +54,7 @@ def shown(source: DrawnSource, positions: np.ndarray, epoch: int | None) -> torc
 @pytest.mark.parametrize("epoch", [None, 0, 4])
 @pytest.mark.parametrize("tiles", [TilePlan(), TilePlan(2, 1, 2)])
 @pytest.mark.parametrize("name", ["none", "light", "strong"])
-def test_pictures_on_the_card_are_shown_as_those_that_are_read(name: str, tiles: TilePlan, epoch: int | None) -> None:
+def test_pictures_on_gpu_shown_as_read(name: str, tiles: TilePlan, epoch: int | None) -> None:
     source = pixels(name, tiles)
     card = on_card(source, np.arange(NUM))
     positions = np.array([7, 0, 11, 3, 3])
@@ -63,7 +63,7 @@ def test_pictures_on_the_card_are_shown_as_those_that_are_read(name: str, tiles:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_only_rows_in_use_are_held_and_every_epoch_shows_its_views(workers: int) -> None:
+def test_gpu_rows_in_use_only_views_per_epoch(workers: int) -> None:
     made = small(views=4)
     numbers = rows_in_use(made.source, made.problem, epochs=2)
     card = on_card(made.source, numbers, workers=workers)
@@ -73,7 +73,7 @@ def test_only_rows_in_use_are_held_and_every_epoch_shows_its_views(workers: int)
         assert torch.equal(shown(card, positions, epoch), shown(made.source, positions, epoch))
 
 
-def test_a_batch_on_its_way_to_the_card_is_a_number_for_each_sample() -> None:
+def test_gpu_batch_is_one_number_per_sample() -> None:
     made = small()
     card = on_card(made.source, rows_in_use(made.source, made.problem, epochs=1))
     assert card.read(np.array([5, 2]), 0).shape == (2,)
@@ -81,8 +81,8 @@ def test_a_batch_on_its_way_to_the_card_is_a_number_for_each_sample() -> None:
 
 
 @pytest.mark.parametrize(("spare", "place"), [(2000, ON_CARD), (1999, IN_MEMORY), (0, IN_MEMORY)])
-def test_rows_take_at_most_half_of_what_training_leaves_free(spare: int, place: str) -> None:
+def test_gpu_rows_take_at_most_half_of_free(spare: int, place: str) -> None:
     choice = judge_place(10, 1000, spare_bytes=spare)
     assert (choice.name, choice.value) == ("inputs", place)
     assert choice.evidence == {"bytes": 1000, "spare_bytes": spare, "share": 0.5}
-    assert "10 rows take" in choice.reason
+    assert "10 rows" in choice.reason

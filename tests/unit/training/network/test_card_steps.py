@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from errors import refused
 from small_training import NO_GPU_MEMORY, STEPS_PER_EPOCH, Shortage, Small, after, distance, small
-from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.errors import Interrupted
 from unchoke.core.events import Chosen, Event
 from unchoke.core.seals import SEALS
 from unchoke.photos.pixels.tile_grid import TilePlan
@@ -79,7 +80,7 @@ def told(made: Small, **changes: Any) -> tuple[LoopResult, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_recorded_steps_end_where_others_end_but_for_rounding(kind: str, place: str, card: Card) -> None:
+def test_cuda_graph_steps_end_as_eager_ones(kind: str, place: str, card: Card) -> None:
     made, changes = KINDS[kind]
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(finetune, "has_own_memory", lambda device: False)
@@ -95,12 +96,12 @@ def test_recorded_steps_end_where_others_end_but_for_rounding(kind: str, place: 
     assert card.recorded == 1
 
 
-def test_without_a_card_nothing_is_chosen_and_nothing_is_said() -> None:
+def test_without_gpu_nothing_is_chosen() -> None:
     _, choices = told(small())
     assert choices == {}
 
 
-def test_a_training_stopped_anywhere_ends_the_same_and_computes_as_it_began(place: str, card: Card, tmp_path: Path) -> None:
+def test_cuda_graph_training_resumes_same(place: str, card: Card, tmp_path: Path) -> None:
     changes = {"ema_decay": 0.9, "mixup": 0.3}
     whole = small(views=2).train(**changes)
     for steps in (1, 3, 6):  # within an epoch, before its odd batch, and over its end
@@ -108,7 +109,7 @@ def test_a_training_stopped_anywhere_ends_the_same_and_computes_as_it_began(plac
             small(views=2).train(folder=tmp_path, stop=after(steps), **changes)
     done, choices = told(small(views=2), folder=tmp_path, **changes)
     assert done.resumed_step == 10
-    assert choices["step"].reason == f"as this run began, kept in {FILE}"
+    assert FILE in choices["step"].reason
     assert distance(done.state, whole.state) == 0
     assert done.best_epoch == whole.best_epoch
 
@@ -132,7 +133,7 @@ def test_rows_on_the_card_are_read_once(card: Card) -> None:
     assert sum(map(len, made.store.asked)) == len(made.problem.sample_ids)
 
 
-def test_the_odd_batch_is_filled_up_except_where_batches_have_statistics(place: str, card: Card) -> None:
+def test_last_batch_padded_unless_batch_statistics(place: str, card: Card) -> None:
     small().train(epochs=2)
     num_whole, tried = STEPS_PER_EPOCH - 1, 2 * 4
     assert card.repeated == tried + 2 * STEPS_PER_EPOCH
@@ -181,16 +182,16 @@ def test_few_steps_are_not_recorded(card: Card, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(choose_step, "FEWEST_STEPS", 200)
     _, choices = told(small())
     assert choices["step"].value == EAGER
-    assert "15 steps left" in choices["step"].reason
+    assert "15 steps" in choices["step"].reason
 
 
-def test_samples_that_are_not_even_one_whole_batch_are_not_recorded(card: Card) -> None:
+def test_less_than_one_batch_is_eager(card: Card) -> None:
     done, choices = told(small(num_train=6))
     assert "no batch is whole" in choices["step"].reason
     assert done.num_steps == 3
 
 
-def test_a_network_that_drops_at_random_is_not_recorded_and_trains_as_ever(card: Card) -> None:
+def test_network_with_dropout_is_eager(card: Card) -> None:
     def dropping() -> Small:
         made = small()
         made.network.suffix = nn.Sequential(made.network.suffix, nn.Dropout(0.5))
@@ -208,7 +209,7 @@ def test_a_network_that_drops_at_random_is_not_recorded_and_trains_as_ever(card:
     ("error", "said"),
     [(NO_GPU_MEMORY, "ran out of memory"), (RuntimeError("operation not permitted when stream is capturing"), "not permitted")],
 )
-def test_a_recording_that_fails_is_told_and_training_goes_on_as_ever(error: Exception, said: str, card: Card) -> None:
+def test_failed_cuda_graph_goes_on_eager(error: Exception, said: str, card: Card) -> None:
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(finetune, "has_own_memory", lambda device: False)
         expected = small().train(ema_decay=0.9)
@@ -220,24 +221,22 @@ def test_a_recording_that_fails_is_told_and_training_goes_on_as_ever(error: Exce
 
 
 @pytest.mark.parametrize(("room", "way"), [(1000, GRAPH), (999, EAGER)])
-def test_a_step_whose_memory_would_not_fit_for_good_is_not_recorded(
-    room: int, way: str, card: Card, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cuda_graph_too_large_is_eager(room: int, way: str, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card_steps, "held_memory_bytes", lambda device: 300)
     monkeypatch.setattr(card_steps, "passing_bytes", lambda device: 400)
     monkeypatch.setattr(card_steps, "device_room_bytes", lambda device: room)
     _, choices = told(small())
     assert choices["step"].value == way
-    assert ("keeps 400 B for good, beside 300 B" in choices["step"].reason) == (way == EAGER)
+    assert all(size in choices["step"].reason for size in ("400 B", "300 B")) == (way == EAGER)
 
 
 def test_a_training_that_diverges_is_noticed(card: Card) -> None:
-    with pytest.raises(DataError, match="diverged"):
+    with refused("diverged"):
         small().train(lr=1e20, body_lr=1e20, epochs=4)
 
 
 @pytest.mark.usefixtures("place")
-def test_the_ceiling_of_a_training_is_that_of_its_recorded_steps(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ceiling_is_that_of_cuda_graph_steps(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
     made = small()
     done = made.train(mixup=0.2)
@@ -248,13 +247,13 @@ def test_the_ceiling_of_a_training_is_that_of_its_recorded_steps(card: Card, mon
     assert distance(made.network.state_dict(), done.state) == 0
 
 
-def test_rows_that_do_not_fit_after_all_are_read_ahead_and_that_is_told(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_too_large_for_gpu_are_read_ahead(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise NO_GPU_MEMORY
 
     monkeypatch.setattr(card_steps, "fill_card", refuse)
     done, choices = told(small())
     assert choices["inputs"].value == "memory"
-    assert "after all: OutOfMemoryError: CUDA out of memory" in choices["inputs"].reason
+    assert str(NO_GPU_MEMORY)[:20] in choices["inputs"].reason
     assert choices["step"].value == GRAPH
     assert done.num_steps == 3 * STEPS_PER_EPOCH

@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-import unchoke
-from unchoke.core.errors import DataError, UsageError
-from unchoke.core.events import ignore
-
-QUICK = {"cut": "-1", "epochs": 2, "batch_size": 4, "encoder": "test_efficientnet", "input_px": 64, "engine": "torch", "ema": 0}
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("photos")
-    random = np.random.default_rng(0)
-    for label, tint in (("red", (200, 40, 40)), ("blue", (40, 40, 200))):
-        (folder / label).mkdir()
-        for number in range(10):
-            pixels = np.clip(random.normal(tint, 25, size=(64, 64, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / label / f"{number}.jpg")
-    return folder
+from errors import refused
+from unchoke.commands.fit import train
+from unchoke.commands.results import FitResult
+from unchoke.core.events import Event, ignore
+from unchoke.training.data import Problem
+from unchoke.training.network.distributed import run_on_devices
+from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint
+from unchoke.training.network.training_job import TrainingJob
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> Path:
-    import torch
-
-    from unchoke.features.encoders import bare_encoder
-
-    torch.manual_seed(0)
-    file = tmp_path_factory.mktemp("weights") / "tiny.pt"
-    torch.save(bare_encoder("test_efficientnet", input_px=64).module.state_dict(), file)
-    return file
+def noise_job(folder: Path, *, lr: float = 1e-3) -> TrainingJob:
+    """A training over noise that needs no photos and no weights."""
+    splits = {"train": np.arange(4), "val": np.arange(4, 6)}
+    problem = Problem("classification", ("a", "b"), np.array([0, 1] * 3), splits, [f"sample {number}" for number in range(6)])
+    blueprint = PhotoBlueprint(NetworkSpec("test_efficientnet", "-1", bare=True, input_px=64), NoiseActivations((1, 48, 4, 4)))
+    loop = LoopConfig(2, 4, 4, 4, lr=lr, body_lr=lr, clip=0.0, warmup_epochs=0.0)
+    return TrainingJob(blueprint, problem, loop, "accuracy", "cpu", folder / "checkpoints")
 
 
-def history(result) -> list[dict[str, float]]:
-    return json.loads((result.folder / "history.json").read_text())
+def history(result: FitResult) -> list[dict[str, float]]:
+    rows: list[dict[str, float]] = json.loads((result.folder / "history.json").read_text())
+    return rows
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch) -> Path:
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary files of this process would be made."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -58,10 +49,16 @@ def left_by_the_launcher(folder: Path) -> list[str]:
     return [file.name for pattern in ("torchelastic_*", "pytorch-errorfile-*") for file in folder.rglob(pattern)]
 
 
-def test_two_processes_end_as_one_does(photos, weights, tmp_path, temporary):
-    one = unchoke.train(photos, out=tmp_path / "one", on_event=ignore, weights=weights, **QUICK)
-    told = []
-    two = unchoke.train(photos, out=tmp_path / "two", on_event=told.append, weights=weights, devices=2, **QUICK)
+def test_two_processes_end_as_one(photos: Path, tiny_weights: Path, tmp_path: Path, temporary: Path) -> None:
+    quick: dict[str, Any] = {"cut": "-1", "epochs": 2, "batch_size": 8, "ema": 0, "workers": 1}
+    quick |= {"encoder": "test_resnet", "weights": str(tiny_weights), "input_px": 64, "engine": "torch", "precision": "f32"}
+    one = train(photos, out=tmp_path / "one", on_event=ignore, **quick)
+    shutil.copytree(tmp_path / "one", tmp_path / "two", ignore=shutil.ignore_patterns("experiments*"))
+    told: list[Event] = []
+    two = train(photos, out=tmp_path / "two", on_event=told.append, devices=2, **quick)
+    assert isinstance(one, FitResult)
+    assert isinstance(two, FitResult)
+    assert not two.already_done
     for ours, theirs in zip(history(one), history(two), strict=True):
         assert theirs == pytest.approx(ours, rel=1e-5)
     assert any(getattr(event, "stage", "") == "train" and getattr(event, "done", 0) for event in told)
@@ -73,12 +70,13 @@ def test_two_processes_end_as_one_does(photos, weights, tmp_path, temporary):
     assert [row["epoch"] for row in leader["epochs"]] == [row["epoch"] for row in history(two)]
 
 
-def test_an_error_in_a_process_is_told_once_and_as_what_it_is(photos, weights, tmp_path, temporary):
-    with pytest.raises(DataError, match="diverged"):
-        unchoke.train(photos, out=tmp_path, on_event=ignore, weights=weights, devices=2, lr=1e9, clip=0, **QUICK)
+def test_error_in_process_is_told_as_it_is(tmp_path: Path, temporary: Path) -> None:
+    with refused("diverged", "--lr"):
+        run_on_devices(noise_job(tmp_path, lr=1e30), 1, on_event=ignore)
     assert left_by_the_launcher(temporary) == []
+    assert not list(tmp_path.rglob("ended.json"))
 
 
-def test_more_processes_than_samples_in_a_batch_are_refused(photos, weights, tmp_path):
-    with pytest.raises(UsageError, match="--devices 5 is more than the 4 samples"):
-        unchoke.train(photos, out=tmp_path, on_event=ignore, weights=weights, devices=5, **QUICK)
+def test_more_processes_than_samples_are_refused(tmp_path: Path) -> None:
+    with refused("too-many-devices", "--devices 5", "4 samples"):
+        run_on_devices(noise_job(tmp_path), 5, on_event=ignore)

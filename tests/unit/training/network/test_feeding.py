@@ -51,7 +51,7 @@ def fed(source: Counting, batches: list[np.ndarray], **options: object) -> list[
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 5])
-def test_batches_come_in_order_and_hold_the_same_with_any_number_of_threads(workers: int) -> None:
+def test_batches_same_with_any_number_of_threads(workers: int) -> None:
     batches = in_batches(50, 8)
     found = fed(Counting(delay_s=0.001), batches, workers=workers)
     assert [batch.positions.tolist() for batch in found] == [batch.tolist() for batch in batches]
@@ -60,7 +60,7 @@ def test_batches_come_in_order_and_hold_the_same_with_any_number_of_threads(work
         assert set(batch.part(0, len(batch))[:, 1].tolist()) == {3.5}
 
 
-def test_parts_are_prepared_one_by_one_and_as_often_as_asked() -> None:
+def test_micro_batches_prepared_as_often_as_asked() -> None:
     source = Counting()
     [batch] = fed(source, in_batches(10, 10))
     parts = torch.cat([batch.part(0, 4), batch.part(4, 8), batch.part(8, 10)])
@@ -74,7 +74,7 @@ def test_without_an_epoch_the_plain_view_is_read() -> None:
     assert set(batch.part(0, len(batch))[:, 1].tolist()) == {-0.5}
 
 
-def test_nothing_to_feed_is_no_batch_and_an_empty_batch_stays_in_its_place() -> None:
+def test_feeding_nothing_and_empty_batches() -> None:
     assert fed(Counting(), []) == []
     lengths = [len(batch) for batch in fed(Counting(), [np.arange(3), np.arange(0), np.arange(2)])]
     assert lengths == [3, 0, 2]
@@ -88,7 +88,7 @@ def test_a_failure_comes_after_the_batches_before_it(workers: int) -> None:
         next(found)
 
 
-def test_reading_runs_ahead_in_its_own_threads_but_not_without_bound() -> None:
+def test_prefetch_in_threads_is_bounded() -> None:
     source = Counting()
     found = feed(source, in_batches(100, 5), epoch=0, device=CPU, workers=2)
     next(found)
@@ -122,7 +122,7 @@ def test_waiting_is_told_apart_from_copying_and_computing() -> None:
     assert quick.wall_s >= 0.12
 
 
-def test_what_readers_do_is_summed_over_their_threads_and_handing_over_is_counted() -> None:
+def test_worker_times_summed_and_handover_counted() -> None:
     loading = Loading()
     for _ in feed(Counting(delay_s=0.01), in_batches(30, 5), epoch=0, device=CPU, workers=3, loading=loading):
         pass

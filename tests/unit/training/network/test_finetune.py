@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from errors import refused
 from small_training import (
     CPU,
     NO_GPU_MEMORY,
@@ -27,7 +28,7 @@ from small_training import (
     fingerprint,
     small,
 )
-from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.errors import Interrupted
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.fingerprint import digest_file
 from unchoke.features.encoders import digest_tensors
@@ -64,14 +65,13 @@ def notes(events: list[Event]) -> str:
 def interrupted(folder: Path, stops: list[int], made: dict[str, Any], changes: dict[str, Any], workers: list[int]) -> LoopResult:
     """Stopped on request after so many steps each time, then run to its end, with other numbers of workers."""
     for number, num_steps in enumerate(stops):
-        with pytest.raises(Interrupted) as caught:
+        with pytest.raises(Interrupted):
             small(**made).train(folder=folder, stop=after(num_steps), workers=workers[number], **changes)
-        assert "the state is saved" in str(caught.value.why)
     return small(**made).train(folder=folder, workers=workers[-1], **changes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_ends_the_same_every_time_stopped_or_not_with_any_number_of_workers(kind, tmp_path):
+def test_stopped_training_same_bytes_any_workers(kind, tmp_path):
     made, changes = KINDS[kind]
     whole = small(**made).train(folder=tmp_path / "whole", **changes)
     stopped = interrupted(tmp_path / "stopped", [4, 3], made, changes, [0, 2, 1])
@@ -90,7 +90,7 @@ def test_stops_anywhere_change_nothing(stops, tmp_path):
 
 
 @pytest.mark.parametrize("num_steps", [STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH, 3 * STEPS_PER_EPOCH])
-def test_a_stop_in_the_last_step_of_an_epoch_is_before_its_evaluation_and_changes_nothing(num_steps, tmp_path):
+def test_stop_in_last_step_of_epoch(num_steps, tmp_path):
     stopped = interrupted(tmp_path, [num_steps], {}, {}, [0, 0])
     assert stopped.resumed_step == num_steps
     assert fingerprint(stopped) == fingerprint(small().train())
@@ -123,7 +123,7 @@ def crash_in(made: Small, read: int) -> None:
 
 @pytest.mark.parametrize("every_s", [0.0, 3600.0])
 @pytest.mark.parametrize("read", [0, 3, 7, 15, 21, 30])
-def test_steps_that_were_not_saved_are_taken_again_to_the_same_end(read, every_s, tmp_path):
+def test_unsaved_steps_repeated_to_same_end(read, every_s, tmp_path):
     made = small()
     crash_in(made, read)
     with pytest.raises(Crash):
@@ -139,7 +139,7 @@ def test_steps_that_were_not_saved_are_taken_again_to_the_same_end(read, every_s
     assert fingerprint(done) == fingerprint(small().train())
 
 
-def test_another_size_of_parts_after_a_stop_gives_the_same_weights_but_for_rounding(tmp_path):
+def test_other_micro_batch_after_stop_same_weights(tmp_path):
     whole = small().train()
     with pytest.raises(Interrupted):
         small().train(folder=tmp_path, stop=after(7))
@@ -149,7 +149,7 @@ def test_another_size_of_parts_after_a_stop_gives_the_same_weights_but_for_round
     assert [row["train_loss"] for row in other.curve] == pytest.approx([row["train_loss"] for row in whole.curve], rel=1e-5)
 
 
-def test_parts_that_became_smaller_stay_so_after_a_stop_and_are_counted(tmp_path):
+def test_smaller_micro_batch_kept_after_stop(tmp_path):
     hungry = small(shortage=Shortage(lambda samples, call: samples > 1))
     with pytest.raises(Interrupted):
         hungry.train(folder=tmp_path, stop=after(7))
@@ -176,13 +176,13 @@ def test_how_the_work_is_cut_up_is_not_what_a_training_is(changes, tmp_path):
         ({"splits": ("train", "val")}, {}),
     ],
 )
-def test_a_snapshot_of_another_training_is_said_and_left_alone(made, changes, tmp_path):
+def test_checkpoint_of_other_training_left_alone(made, changes, tmp_path):
     with pytest.raises(Interrupted):
         small().train(folder=tmp_path, stop=after(7))
     events: list[Event] = []
     done = small(**made).train(folder=tmp_path, on_event=events.append, **changes)
     assert done.resumed_step == 0
-    assert "belongs to another training" in notes(events)
+    assert "last.pt" in notes(events)
     assert fingerprint(done) == fingerprint(small(**made).train(**changes))
 
 
@@ -196,7 +196,7 @@ def test_other_weights_of_the_targets_are_another_training(tmp_path):
     assert other.train(folder=tmp_path).resumed_step == 0
 
 
-def test_a_damaged_snapshot_is_said_and_training_starts_anew(tmp_path):
+def test_damaged_checkpoint_starts_anew(tmp_path):
     with pytest.raises(Interrupted):
         small().train(folder=tmp_path, stop=after(7))
     last = tmp_path / "last.pt"
@@ -204,14 +204,13 @@ def test_a_damaged_snapshot_is_said_and_training_starts_anew(tmp_path):
     events: list[Event] = []
     done = small().train(folder=tmp_path, on_event=events.append)
     assert done.resumed_step == 0
-    assert "cannot be read" in notes(events)
+    assert "last.pt" in notes(events)
     assert fingerprint(done) == fingerprint(small().train())
 
 
 def test_without_a_folder_a_stop_says_that_nothing_is_kept():
-    with pytest.raises(Interrupted, match="epoch 1 of 3, after step 2") as caught:
+    with refused("interrupted", "epoch 1 of 3, after step 2", "nothing is kept"):
         small().train(stop=after(2))
-    assert "nothing is kept" in str(caught.value.why)
 
 
 def test_snapshots_load_without_code(tmp_path):
@@ -246,7 +245,7 @@ def test_gradient_checkpointing_changes_no_bit():
 
 
 @pytest.mark.parametrize("ema_decay", [0.0, 0.3])
-def test_the_weights_are_those_of_the_best_epoch_and_belong_to_its_figures(ema_decay, tmp_path):
+def test_weights_and_figures_of_best_epoch(ema_decay, tmp_path):
     rates = {"lr": 0.05, "body_lr": 0.03, "ema_decay": ema_decay}
     trainings = (small().train(folder=tmp_path, epochs=8, seed=seed, **rates) for seed in range(10))
     done = next(done for done in trainings if done.best_epoch < 8)
@@ -265,7 +264,7 @@ def test_the_weights_are_those_of_the_best_epoch_and_belong_to_its_figures(ema_d
 
 
 @pytest.mark.parametrize("ema_decay", [0.0, 0.9])
-def test_outputs_are_given_for_val_and_test_in_the_order_of_their_positions(ema_decay):
+def test_outputs_of_val_and_test_in_position_order(ema_decay):
     made = small(num_inputs=2)
     done = made.train(eval_batch=3, ema_decay=ema_decay)
     for split in ("val", "test"):
@@ -276,7 +275,7 @@ def test_outputs_are_given_for_val_and_test_in_the_order_of_their_positions(ema_
         np.testing.assert_allclose(done.outputs[split], wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_the_averaged_weights_are_the_ones_that_are_judged_and_kept():
+def test_averaged_weights_are_judged_and_kept():
     plain, averaged = small().train(lr=0.02), small().train(lr=0.02, ema_decay=0.9)
     assert [row["train_loss"] for row in plain.curve] == [row["train_loss"] for row in averaged.curve], "it steers no step"
     assert plain.curve[0]["val_loss"] != averaged.curve[0]["val_loss"]
@@ -291,13 +290,13 @@ def test_patience_ends_a_training_that_no_longer_improves():
     assert done.num_steps == len(done.curve) * STEPS_PER_EPOCH
 
 
-def test_without_a_val_split_the_last_epoch_is_kept_and_patience_waits_for_nothing():
+def test_without_val_last_epoch_is_kept():
     done = small(splits=("train", "test")).train(patience=1)
     assert (done.best_epoch, done.val, list(done.outputs)) == (3, {}, ["test"])
     assert all(set(row) == {"epoch", "train_loss", "lr"} for row in done.curve)
 
 
-def test_batch_norm_keeps_its_statistics_where_they_are_frozen_and_learns_them_where_not():
+def test_batch_norm_statistics_frozen_or_trained():
     for batch_norm, changes in (("frozen", False), ("train", True)):
         made = small("test_efficientnet", cut="-2")
         begun = {name: value.clone() for name, value in made.network.state_dict().items() if "running" in name}
@@ -306,7 +305,7 @@ def test_batch_norm_keeps_its_statistics_where_they_are_frozen_and_learns_them_w
         assert all(torch.equal(value, done.state[name]) != changes for name, value in begun.items())
 
 
-def test_a_head_on_fixed_features_learns_at_its_rate_and_nothing_else_moves():
+def test_head_on_fixed_features_alone_moves():
     made = small(cut="-1")
     begun = {name: value.clone() for name, value in made.network.state_dict().items()}
     done = made.train(body_lr=0.0, weight_decay=0.0)
@@ -338,7 +337,7 @@ def ids_by_batch(made: Small, **changes: Any) -> list[list[str]]:
     return [[made.problem.sample_ids[position] for position in batch] for batch in asked]
 
 
-def test_every_epoch_shows_every_training_sample_once_in_another_order():
+def test_every_epoch_every_sample_once_reordered():
     batches = ids_by_batch(small())
     epochs = [[*chain(*batches[start : start + STEPS_PER_EPOCH])] for start in range(0, len(batches), STEPS_PER_EPOCH)]
     assert len(epochs) == 3
@@ -347,14 +346,14 @@ def test_every_epoch_shows_every_training_sample_once_in_another_order():
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
-def test_the_order_follows_from_the_ids_not_from_where_samples_lie():
+def test_order_follows_ids_not_positions():
     count = len(small().problem.sample_ids)
     order = np.random.default_rng(1).permutation(count)
     assert ids_by_batch(small(order=order)) == ids_by_batch(small())
     assert ids_by_batch(small(), seed=1) != ids_by_batch(small())
 
 
-def test_samples_stored_in_another_order_train_the_same_weights():
+def test_stored_order_does_not_change_weights():
     order = np.random.default_rng(1).permutation(len(small().problem.sample_ids))
     assert digest_tensors(small(order=order).train().state) == digest_tensors(small().train().state)
 
@@ -365,7 +364,7 @@ def test_mixup_reads_one_sample_more_than_a_batch_has():
     assert all(batch[-1] == batch[0] for batch in batches)
 
 
-def test_a_last_batch_of_one_sample_is_trained_without_a_partner():
+def test_last_batch_of_one_sample_with_mixup():
     done = small(num_train=17).train(mixup=0.3)
     assert done.num_steps == 9
     assert np.isfinite([row["train_loss"] for row in done.curve]).all()
@@ -376,7 +375,7 @@ def test_a_last_batch_of_one_sample_is_trained_without_a_partner():
 
 @pytest.mark.parametrize(("name", "cut"), [("test_vit", "-2"), ("test_efficientnet", "-2")])
 @pytest.mark.parametrize("stage", ["forward", "backward"])
-def test_memory_that_runs_out_at_random_steps_loses_none_and_changes_the_weights_by_rounding_only(name, cut, stage):
+def test_oom_at_random_steps_same_weights(name, cut, stage):
     chance = random.Random(7)
     hungry = Shortage(lambda samples, call: samples > 1 and chance.random() < 0.06, NO_GPU_MEMORY, stage)
     calm = small(name, cut=cut).train(epochs=6)
@@ -392,7 +391,8 @@ def test_memory_that_runs_out_is_told_and_counted():
     made = small(shortage=Shortage(lambda samples, call: samples > 1, NO_MEMORY))
     done = made.train(on_event=events.append)
     assert (done.sub_batch, done.eval_batch, done.halvings) == (1, 1, 4)
-    assert "out of memory with 8 samples at once: they are run again in parts of 4" in notes(events)
+    told = [event.text for event in events if isinstance(event, Note)]
+    assert any("8 samples" in text and "4" in text for text in told)
 
 
 class Overflowing(nn.Module):
@@ -418,12 +418,11 @@ class Overflowing(nn.Module):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("in_gradient", [False, True])
 @pytest.mark.parametrize("passes", [2, STEPS_PER_EPOCH - 1, STEPS_PER_EPOCH + 2])
-def test_a_training_that_diverges_says_so_before_anything_broken_is_saved(passes, in_gradient, value, tmp_path):
+def test_divergence_saves_nothing_broken(passes, in_gradient, value, tmp_path):
     made = small()
     made.network.suffix = Overflowing(made.network.suffix, passes=passes, value=value, in_gradient=in_gradient)
-    with pytest.raises(DataError, match="training diverged in epoch") as caught:
+    with refused("diverged", "--lr 0.0003"):
         made.train(folder=tmp_path, checkpoint_every_s=0.0)
-    assert "--lr 0.0003" in str(caught.value.try_)
     saved = torch.load(tmp_path / "last.pt", weights_only=True)
     assert saved["standing"]["epoch"] * STEPS_PER_EPOCH + saved["standing"]["step"] == passes
     for file in tmp_path.glob("*.pt"):
@@ -433,9 +432,8 @@ def test_a_training_that_diverges_says_so_before_anything_broken_is_saved(passes
 def test_a_rate_beyond_reason_is_answered_with_a_usual_one(tmp_path):
     made = small()
     made.network.suffix = Overflowing(made.network.suffix, passes=2, value=math.nan, in_gradient=False)
-    with pytest.raises(DataError, match="training diverged in epoch") as caught:
+    with refused("diverged", "--lr 0.001,"):
         made.train(folder=tmp_path, lr=1e9)
-    assert str(caught.value.try_).startswith("--lr 0.001,")
 
 
 def assert_finite(value: Any) -> None:
@@ -460,17 +458,16 @@ class BrokenInEvaluation(nn.Module):
         return found if self.training else found * math.nan
 
 
-def test_outputs_that_are_no_numbers_on_val_are_a_diverged_training_too(tmp_path):
+def test_nan_outputs_on_val_are_divergence(tmp_path):
     made = small()
     made.network.suffix = BrokenInEvaluation(made.network.suffix)
-    with pytest.raises(DataError, match="diverged") as caught:
+    with refused("diverged", "val split"):
         made.train(folder=tmp_path)
-    assert "val split" in str(caught.value.why)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_rate_beyond_reason_is_a_diverged_training_not_a_model():
-    with pytest.raises(DataError, match="diverged"):
+def test_huge_learning_rate_is_divergence():
+    with refused("diverged"):
         small(kind="values").train(lr=1e30, body_lr=1e30, clip=0.0, warmup_epochs=0.0)
 
 
@@ -494,7 +491,7 @@ def test_a_training_that_ends_early_is_told_as_done():
     assert told[-1].done == told[-1].total
 
 
-def test_the_callers_random_state_is_left_as_it_was_and_does_not_matter():
+def test_callers_rng_untouched_and_irrelevant():
     found = []
     for seed in (1, 2):
         made = small()
@@ -545,7 +542,7 @@ def test_seconds_are_told_by_stage(tmp_path):
     assert all(value >= 0 for value in seconds.values())
 
 
-def test_the_identity_of_a_loop_leaves_out_what_only_cuts_up_the_work():
+def test_loop_identity_ignores_micro_batches():
     plain: Callable[..., dict[str, Any]] = lambda **changes: config(**changes).identity()  # noqa: E731
     assert plain() == plain(sub_batch=2, eval_batch=3, grad_ckpt=True, threads=7)
     assert plain() != plain(lr=1.0)

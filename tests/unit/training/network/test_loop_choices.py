@@ -67,7 +67,7 @@ def test_weights_are_averaged_only_over_enough_steps(tmp_path):
     assert 0.9 < chosen({"cut": "-4", "epochs": 20}, problem(2000), tmp_path)[0].ema_decay < 1
 
 
-def test_rare_classes_count_more_where_classes_differ_in_size(tmp_path):
+def test_rare_classes_weigh_more_if_sizes_differ(tmp_path):
     assert chosen({"cut": "-4"}, problem(200, classes=(5, 1)), tmp_path)[0].class_weights == "gentle"
     assert chosen({"cut": "-4"}, problem(200), tmp_path)[0].class_weights == "none"
 
@@ -78,7 +78,7 @@ def test_a_frozen_backbone_has_no_rate_of_its_own(tmp_path):
     assert 0 < loop.body_lr < loop.lr
 
 
-def test_a_network_without_convolutions_stays_contiguous_and_a_cpu_trains_in_float32(tmp_path):
+def test_layout_and_precision_by_network_and_device(tmp_path):
     loop, told = chosen({"cut": "-4"}, problem(200), tmp_path, convolutions=False, batch_norm=False)
     assert (loop.memory_format, loop.dtype, told["train_precision"]) == ("contiguous", "float32", "f32")
     assert "batch_norm" not in told

@@ -16,12 +16,11 @@ from trials import NAMES, PREPROCESS, PX, REGRESSION, TWO_STREAMS, loop, trial
 from unchoke.core.choices import Choice
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory.oom import out_of_memory
-from unchoke.machine.memory.probe import probe
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
-from unchoke.training.network.memory_trial import TARGET, MemoryTrial, run_trial
+from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
 from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
@@ -43,7 +42,7 @@ def watching_networks(found: list[tuple[bool, tuple[int, ...]]]) -> Iterator[Non
         handle.remove()
 
 
-def test_a_whole_step_runs_at_once_and_a_smaller_size_as_two_parts() -> None:
+def test_trial_whole_step_or_two_micro_batches() -> None:
     whole: list[tuple[bool, tuple[int, ...]]] = []
     with watching_networks(whole):
         run_trial(trial(), 4)
@@ -54,7 +53,7 @@ def test_a_whole_step_runs_at_once_and_a_smaller_size_as_two_parts() -> None:
     assert [(training, shape[0]) for training, shape in parts] == [(True, 3)] * 12
 
 
-def test_evaluation_runs_without_gradients_at_the_size_asked_for() -> None:
+def test_trial_evaluation_without_gradients() -> None:
     seen: list[tuple[bool, tuple[int, ...]]] = []
     with watching_networks(seen):
         run_trial(trial(evaluation=True), 9)
@@ -126,7 +125,7 @@ def problem(kind: str = "classification") -> Problem:
     return Problem(kind, names, targets, {"train": np.arange(6)}, [str(number) for number in range(6)])  # type: ignore[arg-type]
 
 
-def test_the_trial_of_a_job_knows_what_memory_depends_on_and_no_data() -> None:
+def test_trial_of_job_holds_no_data() -> None:
     activations = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), (1, 17, 64), 0)
     spec = NetworkSpec("test_vit", "-1", weights="/nowhere.pt", weights_sha256="abc", input_px=PX)
     targets, inputs = plan_targets(NAMES), np.zeros((6, 2), np.float32)
@@ -145,17 +144,7 @@ def test_the_trial_of_a_job_knows_what_memory_depends_on_and_no_data() -> None:
     assert (noise.source, tried.kind, noise.inputs) == (NoisePixels(canvas, "strong"), "classification", None)
 
 
-def test_the_part_that_trains_decides_whether_checkpointing_can_help() -> None:
+def test_can_checkpoint_depends_on_trained_part() -> None:
     assert NetworkSpec("test_vit", "-1").can_checkpoint()
     assert NetworkSpec("test_efficientnet", "none").can_checkpoint()
     assert not NetworkSpec("test_vit", "end").can_checkpoint()
-
-
-def test_in_a_process_of_its_own_more_samples_take_more_memory() -> None:
-    asked = trial(network={"tiles": TilePlan(2, 2, 2)}, loop=loop(batch_size=1))
-    few, many = probe(TARGET, asked, [1, 48], timeout_s=300)
-    assert few.measured is not None
-    assert many.measured is not None
-    assert many.measured.peak_bytes > few.measured.peak_bytes + 20_000_000
-    bounded = probe(TARGET, asked, [48], timeout_s=300, limit_bytes=few.measured.peak_bytes + 5_000_000)
-    assert bounded[-1].outcome == "out of memory"

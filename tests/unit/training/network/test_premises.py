@@ -28,7 +28,7 @@ def job(tmp_path: Path) -> TrainingJob:
     return TrainingJob(blueprint, problem, config(epochs=1, batch_size=2), "accuracy", "cpu", tmp_path / "checkpoints")
 
 
-def test_a_machine_that_sees_and_reads_everything_can_take_part(job, tmp_path, monkeypatch):
+def test_machine_that_reads_everything_takes_part(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with premises_of(job) as premises:
         monkeypatch.chdir("/")
@@ -43,7 +43,7 @@ def test_another_folder_under_the_same_name_is_not_the_same(job):
         assert "does not see the folder" in why_not_here(job, premises)
 
 
-def test_inputs_that_cannot_be_read_are_said_with_their_path(job, tmp_path):
+def test_unreadable_inputs_named_by_path(job, tmp_path):
     zeros = np.zeros(6, np.int32)
     stored = StoredActivations(Placement((tmp_path / "gone.npz",), zeros, zeros), SHAPE, 0)
     unread = replace(job, blueprint=replace(job.blueprint, source=stored))

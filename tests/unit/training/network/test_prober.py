@@ -56,7 +56,7 @@ def ahead(asked: Prober, *, free_bytes: int = 1000, most: int = 5) -> None:
     asked.ahead(SIZES, bound_bytes=lambda _, batch: 10 * batch, free_bytes=free_bytes, most=most)
 
 
-def test_what_fits_together_is_measured_at_the_same_time_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_side_by_side_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Event] = []
     processes = Processes(meet=4)
     asked = prober(processes, heard, monkeypatch)
@@ -88,7 +88,7 @@ def test_one_size_by_itself_waits_until_it_is_asked_for(monkeypatch: pytest.Monk
     assert processes.alone == [1, 4]
 
 
-def test_sizes_are_tried_together_as_far_as_memory_and_processes_go() -> None:
+def test_sizes_together_within_memory_and_processes() -> None:
     def chosen(free_bytes: int, most: int) -> list[Size]:
         return fitting_together([*SIZES, SIZES[0]], bound_bytes=lambda _, batch: 10 * batch, free_bytes=free_bytes, most=most)
 

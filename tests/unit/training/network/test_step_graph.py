@@ -25,7 +25,7 @@ class Drawing:
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_what_is_drawn_for_an_epoch_at_once_is_what_each_batch_would_draw(mixed: bool) -> None:
+def test_epoch_draws_equal_batch_draws(mixed: bool) -> None:
     source: DrawnSource = Drawing()  # type: ignore[assignment]
     fed = [np.array([3, 7, 1, 0]), np.array([11, 2, 5, 4])]
     kept = [np.linspace(0.1, 0.4, 3, dtype=np.float32), np.linspace(0.5, 0.8, 3, dtype=np.float32)] if mixed else [None, None]
@@ -38,7 +38,7 @@ def test_what_is_drawn_for_an_epoch_at_once_is_what_each_batch_would_draw(mixed:
         assert np.array_equal(row, np.concatenate(parts).astype(np.float32))
 
 
-def test_an_odd_batch_is_filled_up_with_samples_that_do_not_count() -> None:
+def test_last_batch_padded_without_counting() -> None:
     source: DrawnSource = Drawing()  # type: ignore[assignment]
     fed, kept = [np.array([3, 7, 1, 0]), np.array([11, 2, 11])], [np.full(3, 0.3, np.float32), np.full(2, 0.6, np.float32)]
     table = plan_table(source, fed, kept, epoch=2, rates=RATES, shares=[0.5, 0.25], batch_size=3, mixes=True)

@@ -19,7 +19,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("always")
-def test_steps_that_are_run_again_leave_weights_statistics_and_random_state_as_they_were() -> None:
+def test_replayed_steps_leave_all_state_alone() -> None:
     made = small("test_resnet")
     done = made.train(workers=1, mixup=0.2, ema_decay=0.9, batch_norm="trained")
     assert done.replay is not None
@@ -60,7 +60,7 @@ def test_short_trainings_and_long_steps_are_not_measured(monkeypatch: pytest.Mon
     assert slow.measure() is None
 
 
-def test_a_training_that_was_finished_before_has_nothing_to_run_again(tmp_path: Path) -> None:
+def test_finished_training_has_nothing_to_replay(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     small().train(folder=folder)
     assert small().train(folder=folder).replay is None

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from unchoke.core.errors import UsageError
+from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import cut_network, layer_numbers
 from unchoke.features.encoders import Encoder, EncoderSpec
@@ -118,7 +118,7 @@ def backbone(request: pytest.FixtureRequest) -> Iterator[Encoder]:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("where", ["-2", "none"])
-def test_all_tiles_in_one_pass_equal_the_loop_over_tiles_in_outputs_and_gradients(backbone, where, fusion, dtype):
+def test_tiles_in_one_pass_equal_loop_over_tiles(backbone, where, fusion, dtype):
     cut = cut_network(backbone, where)
     tiles, objective = TilePlan(2, 2, 1), biomass()
     scale = column_scale(np.random.default_rng(1).normal(size=(40, 2)) * [1, 50])
@@ -143,7 +143,7 @@ def test_all_tiles_in_one_pass_equal_the_loop_over_tiles_in_outputs_and_gradient
 @pytest.mark.parametrize(
     "tiles", [TilePlan(), TilePlan(3, 1, 2), TilePlan(1, 3, 3), TilePlan(2, 1, 1)], ids=lambda plan: plan.text
 )
-def test_any_number_of_streams_and_tiles_gives_one_answer_per_picture(fusion, tiles):
+def test_one_answer_per_picture_for_any_tiles(fusion, tiles):
     network = flat(tiles, fusion)
     x = seeded(4, tiles.num_tiles, 6)
     assert network(x).shape == (4, 5)
@@ -151,7 +151,7 @@ def test_any_number_of_streams_and_tiles_gives_one_answer_per_picture(fusion, ti
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_streams_are_told_apart_and_tiles_of_one_stream_are_not(fusion):
+def test_streams_distinguished_tiles_exchangeable(fusion):
     network, x = flat(TilePlan(2, 1, 3), fusion), seeded(1, 6, 6)
     same_streams, other_streams = x[:, [1, 2, 0, 3, 5, 4]], x[:, [3, 4, 5, 0, 1, 2]]
     torch.testing.assert_close(network(same_streams), network(x))
@@ -181,7 +181,7 @@ def test_attention_shares_add_up_to_one_and_pick_out_tiles():
     assert shares.max() > 0.3
 
 
-def test_positive_outputs_are_never_negative_and_sums_are_exactly_those_of_their_parts():
+def test_positive_outputs_and_exact_sums():
     network = flat(TilePlan(2, 1, 2), "mean")
     clover, dead, green, gdm, total = network(seeded(500, 4, 6) * 20).T
     assert torch.stack([clover, dead, green]).min() >= 0
@@ -189,7 +189,7 @@ def test_positive_outputs_are_never_negative_and_sums_are_exactly_those_of_their
     torch.testing.assert_close(total, gdm + dead, rtol=3e-7, atol=0)
 
 
-def test_values_that_may_be_negative_come_in_their_own_units():
+def test_signed_values_in_own_units():
     network = flat(TilePlan(), "mean", objective=biomass(positive=False))
     x = seeded(30, 1, 6)
     raw = x[:, 0] @ network.head.weight.T + network.head.bias
@@ -207,7 +207,7 @@ def test_the_first_outputs_are_near_the_train_mean(positive):
     torch.testing.assert_close(network(seeded(50, 1, 384)), mean.expand(50, 5), rtol=0.15, atol=0)
 
 
-def test_classes_get_logits_that_begin_with_their_frequencies():
+def test_class_logits_begin_with_frequencies():
     targets = np.repeat([0, 1, 2], [20, 15, 5])
     problem = Problem("classification", tuple("abc"), targets, {"train": np.arange(40)}, [str(i) for i in range(40)])
     network = TiledNetwork.of(nn.Identity(), Objective.of(problem, device=CPU), tiles=TilePlan(2), dim=6, seed=0)
@@ -215,7 +215,7 @@ def test_classes_get_logits_that_begin_with_their_frequencies():
     torch.testing.assert_close(chances, (torch.tensor([21, 16, 6]) / 43).expand(9, 3), rtol=0.1, atol=0)
 
 
-def test_extra_columns_are_standardised_and_change_the_answer():
+def test_extra_columns_standardised_and_used():
     columns = (np.random.default_rng(1).normal(size=(40, 2)) * [0.01, 300] + [0.5, 2000]).astype(np.float32)
     network = TiledNetwork.of(nn.Identity(), biomass(), tiles=TilePlan(), dim=6, input_scale=column_scale(columns), seed=0)
     stir(network)
@@ -227,7 +227,7 @@ def test_extra_columns_are_standardised_and_change_the_answer():
     assert (inputs.grad.abs().amin(dim=0) > 0).all()
 
 
-def test_a_wrong_number_of_tiles_or_columns_is_no_silent_answer():
+def test_wrong_number_of_tiles_or_columns_raises():
     network = flat(TilePlan(2, 2, 1), "mean", num_inputs=2)
     for x, inputs in [(seeded(3, 6, 6), seeded(3, 2)), (seeded(3, 4, 6), None), (seeded(3, 4, 6), seeded(3, 1))]:
         with pytest.raises(ValueError, match="are expected"):
@@ -246,7 +246,7 @@ def test_config_and_weights_alone_bring_a_network_back(fusion, tmp_path):
     assert again.config == network.config
 
 
-def test_the_head_begins_as_its_seed_says_and_leaves_torchs_random_state_alone():
+def test_head_start_follows_seed_rng_untouched():
     before = torch.get_rng_state()
     one, same, other = (
         TiledNetwork.of(nn.Identity(), biomass(), tiles=TilePlan(2), dim=6, fusion="attention", seed=seed) for seed in (1, 1, 2)
@@ -256,14 +256,14 @@ def test_the_head_begins_as_its_seed_says_and_leaves_torchs_random_state_alone()
     assert not torch.equal(one.head.weight, other.head.weight)
 
 
-def test_the_suffix_has_the_names_of_the_whole_backbone_by_which_its_layers_are_numbered():
+def test_suffix_keeps_backbone_names():
     whole = encoder("test_vit")
     cut = cut_network(whole, "-2")
     network = TiledNetwork.of(cut.suffix, biomass(), tiles=TilePlan(2), dim=whole.spec.dim, fusion="film", seed=0)
     assert {name for name, _ in network.suffix.named_parameters()} == {*layer_numbers(network.suffix)}
 
 
-def test_under_autocast_only_the_suffix_runs_in_half_precision():
+def test_autocast_suffix_only_in_half_precision():
     whole = encoder("test_vit")
     network = TiledNetwork.of(cut_network(whole, "none").suffix, biomass(), tiles=TilePlan(2), dim=whole.spec.dim, seed=0)
     x = seeded(2, 2, 3, SIZE_PX, SIZE_PX)
@@ -274,5 +274,5 @@ def test_under_autocast_only_the_suffix_runs_in_half_precision():
 
 
 def test_an_unknown_fusion_is_refused():
-    with pytest.raises(UsageError, match="'max'"):
+    with refused("unknown-choice", "'max'"):
         NetworkConfig(TilePlan(), 6, "max", 0, "regression", 3)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from errors import refused
 from small_training import CPU, SIZE_PX, after, config, encoder, fingerprint, small
-from unchoke.core.errors import Interrupted, UsageError
+from unchoke.core.errors import Interrupted
 from unchoke.core.events import ignore
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import digest_state, digest_tensors
@@ -69,7 +70,7 @@ def test_a_job_trains_what_its_parts_say(job):
     assert fingerprint(run_job(job, on_event=ignore)) == fingerprint(small("test_vit", cut="-2", views=NUM_VIEWS).train())
 
 
-def test_a_job_is_a_plain_value_that_another_process_can_run_to_the_same_bytes(job):
+def test_pickled_job_same_bytes(job):
     sent = pickle.loads(pickle.dumps(job))
     torch.manual_seed(99)
     assert fingerprint(run_job(sent, on_event=ignore)) == fingerprint(run_job(job, on_event=ignore))
@@ -89,11 +90,11 @@ def test_weights_that_changed_under_a_job_are_refused(job, weights):
     built(told)
     others = {name: value + 1 for name, value in encoder("test_vit").module.state_dict().items()}
     save_file(others, weights)
-    with pytest.raises(UsageError, match="changed while the command ran"):
+    with refused("weights-changed", "test_vit"):
         run_job(told, on_event=ignore)
 
 
-def test_a_network_begins_the_same_way_every_time_and_otherwise_with_another_seed(job):
+def test_network_start_follows_seed(job):
     begun = [digest_state(built(replace(job, loop=config(seed=seed)))) for seed in (0, 0, 1)]
     assert begun[0] == begun[1] != begun[2]
 
@@ -138,7 +139,7 @@ def test_the_threads_of_the_loop_are_the_ones_torch_uses(job):
     assert seen == [2]
 
 
-def test_the_result_is_that_of_the_weights_not_of_where_they_lie(job, tmp_path):
+def test_result_independent_of_weights_path(job, tmp_path):
     first = run_job(replace(job, folder=tmp_path / "a"), on_event=ignore)
     second = run_job(replace(job, folder=tmp_path / "b", workers=2, checkpoint_every_s=0.0), on_event=ignore)
     assert digest_tensors(first.state) == digest_tensors(second.state)

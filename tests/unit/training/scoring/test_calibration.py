@@ -21,7 +21,7 @@ def test_the_temperature_undoes_overconfidence(sharpness):
     assert temperature == pytest.approx(sharpness, rel=0.08)
 
 
-def test_calibration_shrinks_the_error_and_keeps_every_prediction():
+def test_calibration_shrinks_error_same_predictions():
     logits, targets = drawn(2000, seed=1, sharpness=4.0)
     result = calibrate(*drawn(1000, seed=0, sharpness=4.0), logits, targets)
     assert result.ece_after < 0.3 * result.ece_before
@@ -29,17 +29,17 @@ def test_calibration_shrinks_the_error_and_keeps_every_prediction():
     assert ((logits / result.temperature).argmax(axis=1) == logits.argmax(axis=1)).all()
 
 
-def test_bins_hold_every_sample_once_and_empty_ones_say_none():
+def test_bins_hold_every_sample_once():
     logits, targets = drawn(300, seed=3, sharpness=1.0)
     bins = reliability_bins(logits, targets)
     assert sum(one.count for one in bins) == 300
     assert bins[0].to_dict() == {"low": 0.0, "high": 1 / 15, "count": 0, "confidence": None, "accuracy": None}
 
 
-def test_too_few_val_samples_leave_the_temperature_alone_with_the_reason():
+def test_too_few_val_samples_no_temperature():
     temperature, reason = fit_temperature(*drawn(MIN_VAL_SAMPLES - 1, seed=0, sharpness=3.0))
     assert temperature == 1.0
-    assert "too few" in reason
+    assert str(MIN_VAL_SAMPLES) in reason
 
 
 def test_a_perfect_val_split_gives_a_bounded_temperature():
@@ -48,7 +48,7 @@ def test_a_perfect_val_split_gives_a_bounded_temperature():
     assert 0.05 <= temperature <= 20
 
 
-def test_a_val_split_without_mistakes_does_not_make_every_answer_certain():
+def test_perfect_val_does_not_make_certain():
     generator = np.random.default_rng(0)
     targets = np.arange(30) % 3
     logits = (np.eye(3)[targets] * 3 + generator.random((30, 3))).astype(np.float32)
@@ -57,7 +57,7 @@ def test_a_val_split_without_mistakes_does_not_make_every_answer_certain():
     assert 0.9 < chances.mean() < 0.985
 
 
-def test_the_temperature_has_the_lowest_log_loss_but_for_one_sample_of_any_class():
+def test_temperature_has_lowest_log_loss():
     logits, targets = drawn(500, seed=4, sharpness=2.0)
     temperature, _ = fit_temperature(logits, targets)
     losses = [

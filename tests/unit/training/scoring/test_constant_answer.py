@@ -23,7 +23,7 @@ def classes(outputs_right: float = 0.0, *, count: int = 100):
     return problem, outputs
 
 
-def test_the_commonest_class_of_train_is_scored_on_the_test_photos():
+def test_commonest_train_class_scored_on_test():
     problem, outputs = classes(0.9)
     found = judge({"test": outputs}, problem, seed=0).baseline
     assert found.answer == "common"

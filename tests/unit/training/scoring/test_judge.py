@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from unchoke.training.data import Problem
@@ -22,7 +21,7 @@ def too_sure(count: int = 300):
     return problem, {"val": sure[:count], "test": sure[count:]}
 
 
-def test_the_scores_are_those_of_the_calibrated_probabilities():
+def test_scores_of_calibrated_probabilities():
     problem, outputs = too_sure()
     judged = judge(outputs, problem, seed=0)
     test = judged.scores["test"].values
@@ -52,6 +51,8 @@ def test_samples_without_a_group_stand_alone():
 def test_predictions_keep_the_group_where_there_is_one():
     problem, outputs = too_sure(30)
     judged = judge(outputs, problem, seed=0)
+    import pandas as pd
+
     frame = pd.DataFrame({"sample_id": problem.sample_ids, "group": [f"g{n // 2}" for n in range(60)]})
     table = predictions_table(judged, problem, frame)
     assert table["group"].tolist() == frame["group"].tolist()

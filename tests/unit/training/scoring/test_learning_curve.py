@@ -41,7 +41,7 @@ def measured(task: Problem, share, groups=None, **options):
     return measure_curve(refit, task, groups or [""] * len(task.targets), seed=0), refit
 
 
-def test_the_curve_has_the_figure_at_each_share_of_the_photos():
+def test_curve_has_figure_per_share():
     task = problem()
     found, refit = measured(task, lambda count: 0.5 + 0.1 * np.log2(count / 20))
     assert [point.num_photos for point in found.points] == [20, 40, 80, 160]
@@ -61,7 +61,7 @@ def test_errors_that_fall_by_a_power_go_on_falling_by_it():
     assert found.next_gain.low / found.next_gain.value == pytest.approx(found.gain.low / found.gain.value)
 
 
-def test_where_half_the_photos_do_as_well_nothing_is_promised():
+def test_flat_curve_promises_nothing():
     found, _ = measured(problem(), lambda count: 0.8)
     assert found.gain.value == 0
     assert found.next_gain is None
@@ -106,7 +106,7 @@ def test_a_head_that_learns_nothing_says_nothing_of_photos():
     assert found.gain is None
 
 
-def test_what_is_too_small_or_takes_long_is_left_out_with_a_word():
+def test_too_small_or_slow_is_left_out():
     assert "too few" in measured(problem(train=30), lambda count: 0.8)[0].skipped
     assert "too few" in measured(problem(judged=10), lambda count: 0.8)[0].skipped
     dear, refit = measured(problem(), lambda count: 0.8, cost=1e9)

@@ -31,7 +31,7 @@ def test_more_guesses_than_classes_are_all_classes():
     assert list(class_columns(LOGITS, NAMES, 1.0, top=9))[-1] == "confidence_3"
 
 
-def test_of_many_classes_a_few_guesses_and_the_true_class_are_kept():
+def test_many_classes_keep_few_guesses_and_truth():
     names = tuple(f"c{number}" for number in range(MOST_CLASSES + 1))
     logits = np.random.default_rng(0).normal(size=(5, len(names))).astype(np.float32)
     targets = np.arange(5)

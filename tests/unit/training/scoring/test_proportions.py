@@ -2,19 +2,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from unchoke.training.scoring.proportions import difference_limits, effective_sizes, mean_limits, student_quantile, wilson
 
 
 @pytest.mark.parametrize(("hits", "total"), [(14, 14), (0, 9), (7, 30), (199, 200)])
 def test_wilsons_interval_is_scipys(hits, total):
+    from scipy import stats
+
     expected = stats.binomtest(hits, total).proportion_ci(method="wilson")
     assert [float(limit) for limit in wilson(hits / total, total)] == pytest.approx([expected.low, expected.high], abs=1e-9)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 13, 50, 1000])
 def test_the_quantile_of_t_is_scipys(freedom):
+    from scipy import stats
+
     assert student_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=2e-3)
 
 
@@ -28,7 +31,7 @@ def test_samples_that_stand_alone_are_worth_themselves():
     assert effective_sizes(np.array([1, 0, 1]), np.ones(3)) == 3
 
 
-def test_copies_are_worth_one_and_independent_samples_about_themselves():
+def test_effective_samples_of_copies_is_one():
     generator = np.random.default_rng(0)
     hits = (generator.random(200) < 0.8).astype(float)
     copied = effective_sizes(hits * 6, np.full(200, 6.0))
@@ -41,7 +44,7 @@ def test_where_all_were_hits_a_group_counts_once():
     assert 6 < effective_sizes(np.full(10, 5.0), np.full(10, 5.0)) <= 10
 
 
-def test_a_difference_of_pairs_is_uncertain_even_where_all_agree():
+def test_pair_difference_uncertain_even_if_all_agree():
     low, high = difference_limits(0, 0, 14)
     assert low == -high
     assert 0.1 < high < 0.3

@@ -26,7 +26,7 @@ RANGE = (1.20, 1.40)
         (0.0, math.inf, "unclear"),
     ],
 )
-def test_the_verdict_follows_from_where_the_interval_lies(low: float, high: float, verdict: str) -> None:
+def test_verdict_follows_from_the_interval(low: float, high: float, verdict: str) -> None:
     assert judge(RANGE, low=low, high=high) == verdict
 
 
@@ -34,20 +34,20 @@ def test_the_verdict_follows_from_where_the_interval_lies(low: float, high: floa
     ("low", "high", "verdict"),
     [(1.01, 1.2, "as reported"), (0.97, 1.2, "less"), (5.0, 9.0, "as reported"), (0.7, 0.9, "opposite")],
 )
-def test_a_gain_reported_without_a_figure_is_any_gain_for_certain(low: float, high: float, verdict: str) -> None:
+def test_gain_without_a_figure_is_any_certain_gain(low: float, high: float, verdict: str) -> None:
     assert judge((1.0, None), low=low, high=high) == verdict
 
 
-def test_a_single_figure_counts_within_a_quarter_of_its_gain() -> None:
+def test_single_figure_counts_within_a_quarter() -> None:
     assert about(1.4) == pytest.approx((1.3, 1.5))
     assert about(7.0) == pytest.approx((5.5, 8.5))
 
 
-def test_a_part_that_gets_faster_gains_no_more_than_its_share() -> None:
+def test_faster_part_gains_no_more_than_its_share() -> None:
     assert possible_gain(0.5, 2.0) == pytest.approx(4 / 3)
     assert possible_gain(0.3, math.inf) == pytest.approx(1 / 0.7)
     assert possible_gain(0.0, 50.0) == 1.0
 
 
-def test_seconds_are_spelled_with_three_digits_and_a_unit() -> None:
+def test_seconds_have_three_digits_and_a_unit() -> None:
     assert [spell_s(seconds) for seconds in (1.234, 0.0123, 6.21e-6)] == ["1.23 s", "12.3 ms", "6.21 µs"]

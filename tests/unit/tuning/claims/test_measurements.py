@@ -22,11 +22,11 @@ def check(measured: ClaimMeasurement) -> None:
 
 
 @pytest.mark.parametrize("measure", [measure_path_cache, measure_image_cache, measure_batched_tiles, measure_cached_evaluation])
-def test_both_ways_of_reading_or_computing_give_the_same(bench: Bench, measure: object) -> None:
+def test_both_ways_give_the_same(bench: Bench, measure: object) -> None:
     check(measure(bench))  # type: ignore[operator]
 
 
-def test_tiles_are_the_same_from_files_kept_open_and_the_stages_add_up(bench: Bench) -> None:
+def test_tiles_of_open_files_and_their_stages(bench: Bench) -> None:
     measured = measure_handle_reuse(bench)
     check(measured)
     shares = measured.details["shares"]
@@ -47,6 +47,6 @@ def test_scheduling_tells_how_long_workers_stood_idle(bench: Bench) -> None:
     assert all(0 <= share < 1 for share in measured.details["idle_share"].values())
 
 
-def test_asking_for_a_picture_that_is_in_no_folder_is_an_error(bench: Bench) -> None:
+def test_picture_in_no_folder_is_an_error(bench: Bench) -> None:
     with pytest.raises(FileNotFoundError):
         ask([str(bench.folder)], "nobody.jpg")

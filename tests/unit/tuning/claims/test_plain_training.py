@@ -11,7 +11,7 @@ def first_convolution(trainer: PlainTrainer) -> torch.nn.Conv2d:
     return next(module for module in trainer.network.modules() if isinstance(module, torch.nn.Conv2d))
 
 
-def test_another_layout_is_as_exact_and_a_subtly_wrong_convolution_is_not() -> None:
+def test_layout_is_exact_and_a_wrong_convolution_is_not() -> None:
     device = torch.device("cpu")
     plain, other, inputs = PlainTrainer(device), PlainTrainer(device, channels_last=True), noise_batch(2, 64, 64)
     equal, figure = as_exact(plain, other, inputs)

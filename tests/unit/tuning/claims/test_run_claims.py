@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from unchoke.core.errors import MachineError, UsageError
+from errors import refused
+from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, StageDone, ignore
 from unchoke.tuning.claims.claim import Claim, ClaimMeasurement, DoesNotApply
 from unchoke.tuning.claims.claim_bench import Bench
@@ -27,12 +26,12 @@ def stopped(bench: Bench) -> ClaimMeasurement:
     raise KeyboardInterrupt
 
 
-def refused(bench: Bench) -> ClaimMeasurement:
+def unusable(bench: Bench) -> ClaimMeasurement:
     raise DoesNotApply("torch cannot pin memory here")
 
 
 def full(bench: Bench) -> ClaimMeasurement:
-    raise MachineError("the disk is full", why="no room", try_="another disk")
+    raise MachineError("the disk is full", code="disk-full", why="no room", try_="another disk")
 
 
 def run(bench: Bench, *claims: Claim, minutes: float = 1.0) -> ClaimsResult:
@@ -50,8 +49,8 @@ def test_what_is_measured_gets_a_verdict_and_its_evidence(bench: Bench) -> None:
     assert outcome.measured == FOUND
 
 
-def test_what_this_machine_lacks_is_named_and_no_number_is_made_up(bench: Bench) -> None:
-    lacking = (claim("card", needs=("accelerator",)), claim("geo", needs=("no_such_package",)), claim("pin", measure=refused))
+def test_what_this_machine_lacks_has_no_number(bench: Bench) -> None:
+    lacking = (claim("card", needs=("accelerator",)), claim("geo", needs=("no_such_package",)), claim("pin", measure=unusable))
     result = run(bench, *lacking)
     assert set(verdicts(result).values()) == {"does not apply"}
     assert all(outcome.measured is None for outcome in result.outcomes)
@@ -59,13 +58,13 @@ def test_what_this_machine_lacks_is_named_and_no_number_is_made_up(bench: Bench)
     assert all(word in reason for word, reason in zip(("accelerator", "no_such_package", "pin"), reasons, strict=True))
 
 
-def test_a_claim_that_no_longer_fits_is_left_out_with_a_word(bench: Bench) -> None:
+def test_claim_without_time_is_left_out(bench: Bench) -> None:
     result = run(bench, claim("short"), claim("long", least_s=100.0), minutes=0.5)
     assert verdicts(result) == {"short": "as reported", "long": "not measured"}
     assert "100 s" in result.outcomes[1].reason
 
 
-def test_one_that_cannot_be_measured_does_not_take_the_others_with_it(bench: Bench) -> None:
+def test_failing_claim_spares_the_others(bench: Bench) -> None:
     result = run(bench, claim("full", measure=full), claim("fast"))
     assert verdicts(result) == {"full": "not measured", "fast": "as reported"}
     assert "the disk is full" in result.outcomes[0].reason
@@ -78,7 +77,7 @@ def test_an_interruption_keeps_what_was_measured(bench: Bench) -> None:
     assert result.exit_code == 130
 
 
-def test_the_public_function_keeps_a_file_with_machine_and_versions(bench: Bench, tmp_path: Path) -> None:
+def test_result_file_names_machine_and_versions(bench: Bench, tmp_path: Path) -> None:
     seen: list[Event] = []
     result = claims_run(["path-cache"], out=tmp_path / "kept", on_event=seen.append, sizes=bench.sizes)
     kept = json.loads((tmp_path / "kept" / "claims.json").read_text())
@@ -90,7 +89,7 @@ def test_the_public_function_keeps_a_file_with_machine_and_versions(bench: Bench
 
 
 def test_no_time_at_all_is_refused() -> None:
-    with pytest.raises(UsageError):
+    with refused("out-of-range", "0"):
         claims_run(minutes=0)
 
 
@@ -115,7 +114,7 @@ def test_the_table_sets_the_measured_beside_the_reported() -> None:
     ]  # fmt: skip
 
 
-def test_every_claim_has_its_reason_and_what_was_not_measured_has_no_figure() -> None:
+def test_unmeasured_claim_has_a_reason_and_no_figure() -> None:
     text = render_claims(RECORD)
     assert "decoding is 12 % of an epoch (same pixels; 8 pairs)" in text
     assert "torch sees no accelerator" in text
@@ -123,7 +122,7 @@ def test_every_claim_has_its_reason_and_what_was_not_measured_has_no_figure() ->
     assert "×" not in line.partition(")")[2]
 
 
-def test_results_that_differ_are_shouted_and_one_pair_has_no_interval() -> None:
+def test_unequal_results_and_single_pairs_are_marked() -> None:
     measured = {**CLAIM["measured"], "equal": False, "low": 0.0, "high": None, "pairs": 1}
     text = render_claims({**RECORD, "claims": [{**CLAIM, "measured": measured}]})
     assert "NO" in text

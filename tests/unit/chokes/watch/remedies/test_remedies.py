@@ -52,7 +52,7 @@ def test_every_remedy_can_be_switched_on_and_taken_back(switch_on: SwitchOn, hoo
     assert (os.stat, DataLoader.__init__) == (stat, init)
 
 
-def test_files_are_looked_for_once_unless_the_script_writes_them(switch_on: SwitchOn, tmp_path: Path) -> None:
+def test_stat_is_cached_unless_the_script_writes(switch_on: SwitchOn, tmp_path: Path) -> None:
     scratch = Scratch(str(tmp_path / "scratch"), Recorder())
     remedy = switch_on("cached-stat", scratch=scratch)
     path = tmp_path / "late.txt"
@@ -94,7 +94,7 @@ class Strewn:
         return str(self.folder / name)
 
 
-def test_a_function_that_looks_paths_up_is_remembered_as_a_whole(switch_on: SwitchOn, tmp_path: Path) -> None:
+def test_path_lookup_function_is_cached_whole(switch_on: SwitchOn, tmp_path: Path) -> None:
     remedy = switch_on("cached-stat")
     remedy.recorder.phase = "getitem"
     strewn, plain = Strewn(tmp_path), Strewn.find
@@ -143,7 +143,7 @@ def test_tables_are_parsed_once_and_handed_out_as_copies(switch_on: SwitchOn, tm
     assert remedy.done == 2
 
 
-def test_a_raster_is_opened_once_and_outlives_its_with_block(switch_on: SwitchOn, tmp_path: Path) -> None:
+def test_raster_is_opened_once_and_outlives_with(switch_on: SwitchOn, tmp_path: Path) -> None:
     rasterio = pytest.importorskip("rasterio")
     path = tmp_path / "scene.tif"
     with rasterio.open(path, "w", driver="GTiff", width=4, height=4, count=1, dtype="uint8") as scene:
@@ -155,7 +155,7 @@ def test_a_raster_is_opened_once_and_outlives_its_with_block(switch_on: SwitchOn
     assert (remedy.done, scene.closed) == (2, False)
 
 
-def test_jpegs_that_are_only_shrunk_are_drafted_from_then_on(switch_on: SwitchOn, photo: Path) -> None:
+def test_shrunk_jpegs_are_drafted(switch_on: SwitchOn, photo: Path) -> None:
     plain = np.asarray(Image.open(photo).convert("RGB").resize((32, 24)), dtype=float)
     remedy = switch_on("draft-jpeg")
     for _ in range(6):
@@ -185,7 +185,7 @@ def orders(loader: DataLoader[int]) -> list[list[int]]:
     return [[int(value) for batch in loader for value in batch] for _ in range(3)]
 
 
-def test_with_workers_that_stay_samples_come_in_the_same_order(switch_on: SwitchOn) -> None:
+def test_persistent_workers_keep_the_sample_order(switch_on: SwitchOn) -> None:
     plain = orders(DataLoader(Numbers(), batch_size=4, shuffle=True))
     remedy = switch_on("workers:1")
     loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
@@ -200,7 +200,7 @@ def test_anomaly_detection_cannot_be_switched_on(switch_on: SwitchOn) -> None:
     assert remedy.done == 1
 
 
-def test_what_no_optimizer_moves_gets_no_gradient_after_the_first_step(switch_on: SwitchOn) -> None:
+def test_untrained_parameters_get_no_gradient(switch_on: SwitchOn) -> None:
     remedy = switch_on("frozen-no-grad")
     body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
