@@ -48,7 +48,7 @@ test-all: lint compiled
 	$(PYTEST) -m ""
 
 test-costs: compiled
-	$(PYTEST) --costs .costs.json
+	$(PYTEST) --costs=.costs.json
 	$(BIN)/python tests/house/costs.py .costs.json > tests/slowest.txt
 
 # Tests start many processes: none of them has to compile what it imports. pytest keeps what it made of the tests for the next run.
