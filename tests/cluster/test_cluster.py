@@ -6,14 +6,15 @@ One test, so that one process of the suite starts one cluster. Each part of it i
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from cluster_work import (
     DRIVER,
     Place,
+    answer,
     assert_all_done_once,
     make_training,
     records,
@@ -27,14 +28,13 @@ from cluster_work import (
 from raynet import RayNet
 from tests.cluster.conftest import open_cluster
 
-pytestmark = pytest.mark.system
-
 
 def test_two_nodes_do_the_work_of_one_machine(hidden: Path, tiny_weights: Path, tmp_path: Path) -> None:
     place, small = Place(hidden / "default", tiny_weights), ("--job-size", "2")
     make_training(tmp_path, per_class=10)
     with open_cluster(2, hidden) as net:
         refuses_strangers(net)
+        tells_of_every_node(net, place.sound, tmp_path / "few")
         trains_on_two_nodes(net, tmp_path)
         place.outside_killed(net, "extract", tmp_path / "out", *small)
         loses_a_node(net, tmp_path / "jobs")
@@ -48,6 +48,14 @@ def test_two_nodes_do_the_work_of_one_machine(hidden: Path, tiny_weights: Path, 
 def refuses_strangers(net: RayNet) -> None:
     refusal(net, "cluster-silent", "ray://10.77.0.10:10002", on="ray://10.77.0.10:10002")
     refusal(net, "cluster-refuses-login", on=net.client_address, RAY_AUTH_TOKEN="f" * 64, RAY_AUTH_TOKEN_PATH="")
+
+
+def tells_of_every_node(net: RayNet, photos: Path, few: Path) -> None:
+    for number, file in enumerate(sorted(photos.rglob("*.jpg"))[::8]):
+        (few / f"class{number % 2}").mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, few / f"class{number % 2}")
+    trials = answer(net.run(0, sys.executable, "-m", "unchoke", "cluster", "check", "auto", str(few), "--json"))["trials"]
+    assert [(one["reads"], one["num_photos"], one["equal"]) for one in trials] == [(True, 6, True)] * 2
 
 
 def trains_on_two_nodes(net: RayNet, folder: Path) -> None:

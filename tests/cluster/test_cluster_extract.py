@@ -15,7 +15,7 @@ import pytest
 from cluster_work import Place, answer, nodes, records, shards, signal_driver, until
 from raynet import RayNet
 
-pytestmark = [pytest.mark.system, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import pytest
 from cluster_work import DRIVER, assert_all_done_once, drive, signal_driver, until
 from raynet import RayNet
 
-pytestmark = [pytest.mark.system, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 NUM_JOBS = 200
 
 

@@ -19,7 +19,6 @@ import unchoke
 from unchoke.core.events import Event, Progress, ignore
 
 pytestmark = [
-    pytest.mark.system,
     pytest.mark.campaign,
     pytest.mark.usefixtures("one_torch_thread"),
 ]  # as on the nodes, which have one core each

@@ -11,7 +11,7 @@ import pytest
 from cluster_work import answer, refusal
 from raynet import RayNet
 
-pytestmark = [pytest.mark.system, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 ROOT = Path(__file__).resolve().parents[2]
 
 

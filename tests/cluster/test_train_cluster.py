@@ -18,7 +18,7 @@ import pytest
 from cluster_work import make_training, signal_driver, teams, train, trained, until
 from raynet import RayNet
 
-pytestmark = [pytest.mark.system, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 ENCODER_OPTIONS = ("--cut", "-1", "--encoder", "test_efficientnet", "--input-px", "64", "--engine", "torch")
 
 
