@@ -68,7 +68,7 @@ wheel-check:
 
 docs: setup
 	$(BIN)/python -m unchoke.cli.reference_pages
-	$(BIN)/python docs/notebook_pages.py
+	$(BIN)/python docs/make_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the manual is site/index.html"
 
@@ -89,5 +89,5 @@ mlflow-page: setup
 	UNCHOKE_TEST_MLFLOW=$(CURDIR)/.mlflow/bin/mlflow $(BIN)/pytest -n 0 tests/browser/test_mlflow_page.py
 
 clean:
-	rm -rf build dist .wheel-check site docs/notebooks .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage src/*.egg-info
+	rm -rf build dist .wheel-check site docs/notebooks docs/lint .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage src/*.egg-info
 	find src tests benches notebooks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -18,7 +18,7 @@ from unchoke.core import errors
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from unchoke.commands.budget import BudgetResult as BudgetResult
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from unchoke.commands.export_model import ExportedModel as ExportedModel
     from unchoke.commands.folds import FoldsResult as FoldsResult
     from unchoke.commands.load_model import LoadedModel as LoadedModel
-    from unchoke.commands.notebook import NotebookReport as NotebookReport
     from unchoke.commands.predict import Predictions as Predictions
-    from unchoke.commands.profile_script import ScriptProfile as ScriptProfile
     from unchoke.commands.profile_train import TrainingProfile as TrainingProfile
     from unchoke.commands.profile_view import TraceView as TraceView
     from unchoke.commands.results import ExtractResult as ExtractResult
@@ -53,13 +51,18 @@ if TYPE_CHECKING:
     from unchoke.core.record import StoredRun as StoredRun
     from unchoke.curation.curation import Curation as Curation
     from unchoke.curation.data_finding import DataFinding as DataFinding
-    from unchoke.linting.lint_engine import LintResult as LintResult
     from unchoke.masks.draw_masks import SegmentPredictResult as SegmentPredictResult
     from unchoke.photos.check_samples import CheckResult as CheckResult
     from unchoke.scenes.tiling.tile_profile import TileProfile as TileProfile
     from unchoke.scenes.tiling.tile_result import TileResult as TileResult
     from unchoke.tuning.claims.run_claims import ClaimsResult as ClaimsResult
     from unchoke.tuning.tune_result import TuneResult as TuneResult
+    from unchoke_doctor.lint import LintResult as LintResult
+    from unchoke_doctor.lint import lint as lint
+    from unchoke_doctor.notebook import NotebookReport as NotebookReport
+    from unchoke_doctor.notebook import notebook as notebook
+    from unchoke_doctor.profile import ScriptProfile as ScriptProfile
+    from unchoke_doctor.profile import profile as profile
 
 __version__ = "0.1.0"
 sys.modules[f"{__name__}.errors"] = errors  # `from unchoke.errors import DataError` is what people write
@@ -1973,50 +1976,6 @@ def cluster_check(
     return run(address, data, images=images, on_event=on_event)
 
 
-def profile(
-    command: Sequence[str],
-    *,
-    steps: int | None = None,
-    seconds: float | None = None,
-    replay: bool = True,
-    try_fixes: bool = False,
-    out: str | Path | None = None,
-    stdout_to_stderr: bool = False,
-    on_event: OnEvent | None = None,
-) -> ScriptProfile:
-    """Run a training script as it is, and say where each step's time went and what held it back.
-
-    Args:
-        command: The command to run, as a list of words.
-        steps: Stop after this many optimizer steps.
-        seconds: Stop after this many seconds of training.
-        replay: Run it once more on one batch, to see how fast a step could be.
-        try_fixes: Try what the first findings suggest, on sandboxed runs of a few steps, script unedited.
-        out: Workspace folder (default unchoke-out).
-        stdout_to_stderr: Send what the script prints to stderr.
-        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
-
-    Returns:
-        What was recorded, and findings that name the stage, the line and the cost.
-
-    Example:
-        >>> unchoke.profile(["python", "train.py"], replay=False, out="work", stdout_to_stderr=True).exit_code
-        0
-    """
-    from unchoke.commands.profile_script import profile as run
-
-    return run(
-        command,
-        steps=steps,
-        seconds=seconds,
-        replay=replay,
-        try_fixes=try_fixes,
-        out=out,
-        stdout_to_stderr=stdout_to_stderr,
-        on_event=on_event,
-    )
-
-
 def profile_train(
     data: str | Path | None = None,
     *,
@@ -2317,88 +2276,6 @@ def profile_view(trace: str | Path, *, against: str | Path | None = None, to: st
     return view(trace, against=against, to=to)
 
 
-def lint(
-    paths: Iterable[str | Path],
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    nits: bool = False,
-    out: str | Path | None = None,
-) -> LintResult:
-    """Choke points in training code, found by reading it: notebooks and scripts, PyTorch and Keras; nothing is run.
-
-    Args:
-        paths: Notebooks, scripts and folders of them.
-        select: Only these rules or groups, for instance host-sync or input.
-        ignore: Not these rules or groups.
-        nits: Also findings that are true and hardly matter; else they are only counted, unless their rule is selected by name.
-        out: Workspace to keep the findings in, for the page of `unchoke.ui` (default: they are kept nowhere).
-
-    Returns:
-        Findings with their place, and the files that do not parse.
-
-    Example:
-        >>> unchoke.lint(["train.py"], select=["input"]).files
-        1
-    """
-    from unchoke.linting.lint_engine import lint as find_chokes
-
-    named = [*paths]
-    result = find_chokes(named, select=select, ignore=ignore, nits=nits)
-    if out is not None:
-        from unchoke.linting.lint_session import keep_findings
-
-        keep_findings(result, [str(path) for path in named], out=out)
-    return result
-
-
-def notebook(
-    path: str | Path,
-    *,
-    run: bool = False,
-    timeout_s: float = 600.0,
-    keep_going: bool = False,
-    cwd: str | Path | None = None,
-    kernel: str | None = None,
-    html: str | Path | None = None,
-    out: str | Path | None = None,
-    on_event: OnEvent | None = None,
-) -> NotebookReport:
-    """A notebook cell by cell: what it does, its choke points, what it costs; keep, optimise, segment or eliminate it.
-
-    Args:
-        path: The notebook. It is read, and never written.
-        run: Run it in a fresh kernel and measure every cell.
-        timeout_s: The longest a cell may run; then it is interrupted.
-        keep_going: Go on after a cell that raised or was interrupted (default: stop there).
-        cwd: Folder to run in (default: the notebook's own).
-        kernel: Kernel to run it in (default: the one it names).
-        html: Write a page of it: one file, no network.
-        out: Workspace folder (default unchoke-out).
-        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
-
-    Returns:
-        A verdict on every cell, with what was found in it and, if it was run, what it cost.
-
-    Example:
-        >>> len(unchoke.notebook("leaves.ipynb").cells)
-        2
-    """
-    from unchoke.commands.notebook import notebook as analyse
-
-    return analyse(
-        path,
-        run=run,
-        timeout_s=timeout_s,
-        keep_going=keep_going,
-        cwd=cwd,
-        kernel=kernel,
-        html=html,
-        out=out,
-        on_event=on_event,
-    )
-
-
 def list_claims(names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The claims: what is commonly reported, and what is timed here.
 
@@ -2502,7 +2379,7 @@ def ui(
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext unchoke`: gives a notebook the cell magic `%%choke`."""
-    import_module("unchoke.cli.magic").register(shell)
+    import_module("unchoke_doctor.magic").register(shell)
 
 
 _LAZY: dict[str, str] = {
@@ -2524,16 +2401,16 @@ _LAZY: dict[str, str] = {
     "FitResult": "unchoke.commands.results",
     "ExportedModel": "unchoke.commands.export_model",
     "FoldsResult": "unchoke.commands.folds",
-    "LintResult": "unchoke.linting.lint_engine",
+    "LintResult": "unchoke_doctor.lint",
     "LoadedModel": "unchoke.commands.load_model",
-    "NotebookReport": "unchoke.commands.notebook",
+    "NotebookReport": "unchoke_doctor.notebook",
     "PhotoDataset": "unchoke.commands.workspace_datasets",
     "Predictions": "unchoke.commands.predict",
     "Preset": "unchoke.core.presets",
     "Rehearsal": "unchoke.commands.results",
     "RunRecord": "unchoke.core.record",
     "SceneDemo": "unchoke.commands.demo_scenes",
-    "ScriptProfile": "unchoke.commands.profile_script",
+    "ScriptProfile": "unchoke_doctor.profile",
     "SegmentPredictResult": "unchoke.masks.draw_masks",
     "SegmentResult": "unchoke.commands.segment_train",
     "StoredRun": "unchoke.core.record",
@@ -2544,8 +2421,11 @@ _LAZY: dict[str, str] = {
     "TrainingProfile": "unchoke.commands.profile_train",
     "TuneResult": "unchoke.tuning.tune_result",
     "UiResult": "unchoke.commands.ui",
+    "lint": "unchoke_doctor.lint",
+    "notebook": "unchoke_doctor.notebook",
+    "profile": "unchoke_doctor.profile",
 }
-"""What functions return and raise: the name, and the module that holds it."""
+"""What is imported when it is first asked for: the name, and the module that holds it."""
 
 __all__ = [
     "BackgroundResult",

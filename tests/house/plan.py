@@ -111,6 +111,8 @@ def _defined(body: list[ast.stmt]) -> Iterator[str]:
         elif isinstance(node, ast.If | ast.Try | ast.With):
             blocks = [node.body, getattr(node, "orelse", []), *(handler.body for handler in getattr(node, "handlers", []))]
             yield from (name for block in blocks for name in _defined(block))
+        elif isinstance(node, ast.ImportFrom):  # `import name as name` hands a name on, on purpose
+            yield from (alias.name for alias in node.names if alias.asname == alias.name)
 
 
 def measure(house: House) -> dict[str, str]:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 import unchoke
-from unchoke.cli import code_commands as code
 from unchoke.cli import profile_commands as profiling
 from unchoke.cli import run_commands as runs
 from unchoke.cli import scene_commands as scenes
@@ -224,8 +223,8 @@ app.command("export", short_help="A run's model as one file for other runtimes."
 app.command("tile", short_help="Scenes to NPZ tiles with masks and a manifest.", rich_help_panel=_SCENES)(scenes.tile)
 app.command("encoders", short_help="Which network suits your photos?", rich_help_panel=_TRAIN)(tuning.encoders)
 app.command("tune", short_help="Try the tricks on your data; keep what is faster.", rich_help_panel=_SPEED)(tuning.tune)
-app.command("lint", short_help="Choke points in training code, by reading it.", rich_help_panel=_SPEED)(code.lint)
-app.command("notebook", short_help="The same, cell by cell, read or run.", rich_help_panel=_SPEED)(code.notebook)
+profiling.add_doctor_command(app, "lint", "What slows training code down, by reading it.", _SPEED)
+profiling.add_doctor_command(app, "notebook", "The same, cell by cell, read or run.", _SPEED)
 _GROUPS = (
     (scenes.segment_app, "segment", "Train a decoder, stitch masks of any size.", _SCENES),
     (runs.runs_app, "runs", "What was tried, and what came out.", _RUNS),

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import unchoke
 from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import Json, Out, takes
 from unchoke.cli.showing import hush_profiler, show
 
-if TYPE_CHECKING:
-    from unchoke.reports.console import Console
-
 profile_app = HelpfulApp(
     help="Where the time goes: `profile -- python train.py` for any PyTorch script, and the commands below.",
 )
 
 
-@profile_app.command("script")
-def profile_script(
-    command: Annotated[list[str], typer.Argument(help="The command to run, after `--`.")],
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after this many optimizer steps.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0.1, help="Stop after this many seconds of training.")] = None,
-    replay: Annotated[
-        bool, typer.Option("--replay/--no-replay", help="Run it once more on one batch, to see how fast a step could be.")
-    ] = True,
-    try_fixes: Annotated[
-        bool,
-        typer.Option("--try", help="Try what the first findings suggest, on sandboxed runs of a few steps, script unedited."),
-    ] = False,
-    out: Out = None,
-    json: Json = False,
-) -> None:
-    """Run a training script as it is, and say where each step's time went: `unchoke profile -- python train.py`."""
-    options: dict[str, Any] = {"steps": steps, "seconds": seconds, "replay": replay, "try_fixes": try_fixes, "out": out}
+class DoctorCommand(TyperCommand):
+    """A command whose words `unchoke_doctor` reads, `--help` among them: nothing is parsed here."""
 
-    def run(console: Console) -> Any:
-        profiled = unchoke.profile(command, on_event=console.on_event, stdout_to_stderr=json, **options)
-        return replace(profiled, own_cpu_s=time.process_time())  # from the start of this command
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.args = args
+        return []
 
-    show("profile", json, run)
+    def invoke(self, ctx: Any) -> Any:
+        from unchoke_doctor.__main__ import main
+
+        raise typer.Exit(main(["profile" if ctx.info_name == "script" else ctx.info_name, *ctx.args]))
+
+
+def add_doctor_command(app: typer.Typer, name: str, short_help: str, heading: str | None = None) -> None:
+    """Let `app` list a command of the doctor."""
+    app.command(name, cls=DoctorCommand, short_help=short_help, rich_help_panel=heading)(lambda: None)
+
+
+add_doctor_command(profile_app, "script", "Which lines the time of a training script goes to.")
 
 
 def name_script(arguments: list[str]) -> list[str]:

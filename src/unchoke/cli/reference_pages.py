@@ -1,8 +1,8 @@
 """The generated pages of the manual: `python -m unchoke.cli.reference_pages`, in the root of the repository.
 
 In: the commands as they are declared, the table of settings, the functions of `import unchoke`, the typed record, the titles of
-the decision notes, the rules of `lint`. Out: `docs/reference/commands.md`, `settings.md`, `python.md` and `record.md`,
-`docs/decisions/index.md` and `docs/lint/`, as Markdown. They are committed, for readers; a test makes them again and compares.
+the decision notes. Out: `docs/reference/commands.md`, `settings.md`, `python.md`, `record.md` and `errors.md`, and
+`docs/decisions/index.md`, as Markdown. They are committed, for readers; a test makes them again and compares.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any, get_args
 import typer
 
 import unchoke
+import unchoke_doctor
 from unchoke.cli.front_door import keyword_type, settings_of
 from unchoke.cli.help_page import placeholder, typed_form
 from unchoke.cli.main import app
+from unchoke.cli.profile_commands import DoctorCommand
 from unchoke.core import atomic, errors, listing, record
 from unchoke.core.settings import OPTIONS, Group, flag, help_of
-from unchoke.linting import rule_pages
+from unchoke_doctor.__main__ import build_parser
 
 DOCS = Path("docs")
 _SETTINGS = {flag(name): name for name in OPTIONS}
@@ -74,7 +76,7 @@ Choices that would puzzle a newcomer, one page each: what was chosen, why, and w
 
 
 def build_pages() -> dict[str, str]:
-    """File name below `docs/` to text, but for the pages of lint rules, which have a module of their own."""
+    """File name below `docs/` to text."""
     return {
         "reference/commands.md": "\n".join([_ABOUT_COMMANDS, *_commands()]),
         "reference/settings.md": "\n".join([_ABOUT_SETTINGS, *_settings()]),
@@ -88,7 +90,8 @@ def build_pages() -> dict[str, str]:
 def _errors() -> Iterator[str]:
     """A row for each code: every error the source raises under it."""
     found: dict[str, tuple[set[int], list[str]]] = {}
-    sources = [Path(entry.path) for entry in listing.walk(Path(unchoke.__file__).parent) if entry.path.endswith(".py")]
+    packages = [Path(package.__file__).parent for package in (unchoke, unchoke_doctor) if package.__file__]
+    sources = [Path(entry.path) for package in packages for entry in listing.walk(package) if entry.path.endswith(".py")]
     nodes = [node for file in sorted(sources) for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     base_of = {node.name: ast.unparse(node.bases[0]) for node in nodes if isinstance(node, ast.ClassDef) and node.bases}
     for node in nodes:
@@ -138,7 +141,37 @@ def _brief(command: Any) -> str:
     return str(command.short_help or command.help).split("\n\n")[0]
 
 
+def _doctor_command(name: str) -> Iterator[str]:
+    """A command of the doctor, which declares its options itself."""
+    parser: Any = build_parser()
+    one = parser.commands[name.split()[1]]
+    usage = "unchoke profile [OPTIONS] -- COMMAND" if name.startswith("unchoke profile") else f"{name} {_metavars(one)}[OPTIONS]"
+    yield f"## {name}\n"
+    yield f"    {usage}\n"
+    yield f"{' '.join(one.description.split())}\n"
+    shown = [
+        action
+        for action in one._actions
+        if action.help and "SUPPRESS" not in action.help and "--json" not in action.option_strings
+    ]
+    rows = [(f"`{_typed(action)}`", action.help) for action in shown if "-h" not in action.option_strings]
+    yield from _table(("", ""), rows)
+
+
+def _metavars(parser: Any) -> str:
+    return "".join(f"{action.metavar} " for action in parser._actions if not action.option_strings)
+
+
+def _typed(action: Any) -> str:
+    value = action.metavar or ("|".join(action.choices) if action.choices else "")
+    takes_value = action.nargs != 0 and value
+    return " ".join([", ".join(action.option_strings), *([value] if takes_value else [])]).strip()
+
+
 def _command(name: str, command: Any) -> Iterator[str]:
+    if isinstance(command, DoctorCommand):
+        yield from _doctor_command(name)
+        return
     params = [one for one in command.params if not getattr(one, "hidden", False) and not _SHARED & {*one.opts}]
     arguments = [one for one in params if one.param_type_name == "argument"]
     own = [one for one in params if one.param_type_name == "option" and one.opts[0] not in _SETTINGS]
@@ -243,7 +276,6 @@ def _anchor(heading: str) -> str:
 
 def main() -> None:
     atomic.write_changed(DOCS, build_pages())
-    rule_pages.write_pages(DOCS / "lint")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 from unchoke.core.errors import UsageError
 from unchoke.core.output_file import output_file
 from unchoke.reports.trace import read_trace
+from unchoke.reports.trace.trace_causes import find_causes
 from unchoke.reports.trace.trace_html import render_trace_html
 from unchoke.reports.trace.trace_records import TraceDiff, TraceRecord, compare_traces
 from unchoke.reports.trace.trace_text import render_trace
@@ -43,6 +44,7 @@ class TraceView:
             "about": asdict(record.about),
             "steps": [asdict(step) for step in record.steps],
             "mean_stages_us": record.mean_stages(),
+            "findings": [finding.to_dict() for finding in find_causes(record)],
             "operators": [asdict(row) for row in record.operators],
             "kernels": [asdict(row) for row in record.kernels],
             "memory": [

@@ -37,6 +37,7 @@ from unchoke.reports.trace.trace_records import (
 )
 from unchoke.reports.trace.trace_text import (
     about_facts,
+    describe_causes,
     describe_kernels,
     describe_split,
     describe_steps,
@@ -70,7 +71,7 @@ def render_trace_html(record: TraceRecord, diff: TraceDiff | None = None) -> str
         data=embed(record, diff),
         about=record.about,
         facts=about_facts(record),
-        sentences=describe_steps(record),
+        sentences=[*describe_steps(record), *describe_causes(record)],
         split_hint=describe_split(record),
         means=_means(record),
         steps=_step_rows(record.steps),

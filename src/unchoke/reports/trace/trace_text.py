@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from unchoke.core.units import format_bytes, format_count
 from unchoke.reports.layout import columns, shorten, wrap
+from unchoke.reports.trace.trace_causes import find_causes
 from unchoke.reports.trace.trace_records import STAGES, WHOLE, TraceDiff, TraceOrigin, TraceRecord
 
 _TOP = 10
@@ -68,6 +69,11 @@ def describe_steps(record: TraceRecord) -> list[str]:
     return [*cut_off, *sentences, *record.about.notes]
 
 
+def describe_causes(record: TraceRecord) -> list[str]:
+    """What holds the steps back and what to do about it, largest share first."""
+    return [f"{finding.code}: {finding.message}. {finding.fix}" for finding in find_causes(record)]
+
+
 def cut_sentence(about: TraceOrigin) -> str:
     """That a recording was cut off, and what is missing."""
     return f"{about.file} was cut off before the recording was over: {about.cut_off}."
@@ -114,6 +120,7 @@ def render_trace(record: TraceRecord, diff: TraceDiff | None = None) -> str:
         _overview(record),
         "\n".join(wrap(sentence, indent="") for sentence in describe_steps(record)),
         wrap(describe_kernels(record), indent="") if record.about.unseen else "",
+        "\n".join(wrap(sentence, indent="") for sentence in describe_causes(record)),
         *(_top(record, title, figure, show) for title, figure, show in _FIGURES),
         render_diff(diff) if diff else "",
     ]

@@ -1,0 +1,331 @@
+"""Bytes of a notebook or script to cells, each with its syntax tree where it has one.
+
+In come bytes, of any kind: broken JSON, broken Python, any encoding, notebooks of format 2 to 5. Out goes a `SourceFile`, always:
+what cannot be read is named in `problems` and passed over. A script that `%%writefile` cells of a notebook write is a source of
+its own among its `scripts`, on the cells and lines where it stands. Knows nothing of rules or of the meaning of the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import shlex
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from unchoke_doctor.code.magics import FILE_CELLS, PlainCell, plain_python, split_lines, written_file, written_python
+from unchoke_doctor.errors import UsageError
+
+LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
+_LONGEST_OUTPUT = 200_000
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x08")  # colours and steps back
+Kind = Literal["code", "markdown", "raw"]
+_LANGUAGES = {
+    "ir": "R", "r": "R", "sql": "SQL", "bigquery": "SQL", "html": "HTML", "css": "CSS", "js": "JavaScript",
+    "javascript": "JavaScript", "ijavascript": "JavaScript", "latex": "LaTeX", "svg": "SVG", "cu": "CUDA", "sh":
+    "shell", "script": "shell", "!": "shell", "system": "shell", "sx": "shell", "cmd": "shell", "powershell":
+    "PowerShell", "python2": "Python 2", "markdown": "Markdown",
+}  # fmt: skip
+_PYTHON_TWO = "Python 2: "
+# What only Python 2 has.
+_SIGNS = (
+    ("print statement", re.compile(r"^\s*print(?:\s+(?![=.,:)\]+*/|&<>-])|\s*>>\s*\w|['\"])(?!.*=\s*print\b)")),
+    ("`except E, e:`", re.compile(r"^\s*except\s+[\w.]+\s*,\s*\w+\s*:")),
+    ("`raise E, text`", re.compile(r"^\s*raise\s+[\w.]+\s*,\s*\S")),
+    ("exec statement", re.compile(r"^\s*exec\s+[\w'\"]")),
+    ("`<>` for `!=`", re.compile(r"\w\s*<>\s*\w")),
+    ("a number like 0777", re.compile(r"(?<![\w.])0[0-7]+(?![\w.])")),
+    ("a number like 10L", re.compile(r"(?<![\w.])\d+[lL]\b")),
+    ("a string like ur''", re.compile(r"\bur['\"]")),
+    ("a parameter that is a tuple", re.compile(r"^\s*def\s+\w+\s*\([^)]*?\(\s*\w+\s*,")),
+)
+
+_NESTED_IMPORT = re.compile(r"^[ \t]+(?:from|import)\s|[:;][ \t]*(?:from|import)\s", re.MULTILINE)
+
+
+@dataclass(frozen=True, order=True)
+class CodePlace:
+    """Where in the source: the cell (None in a script), lines from 1, columns from 0, counted in characters."""
+
+    cell: int | None
+    line: int
+    column: int = 0
+    end_line: int = 0
+    end_column: int = 0
+
+
+@dataclass(frozen=True)
+class SourceProblem:
+    """Something that could not be read, and where."""
+
+    cell: int | None
+    line: int | None
+    message: str
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One cell, or a whole script (then `number` is None). `python` has as many lines as `text`, each kept thing at its place."""
+
+    number: int | None
+    kind: Kind
+    text: str
+    python: str = ""
+    tree: ast.Module | None = None
+    problem: SourceProblem | None = None
+    executed: bool = False
+    count: int | None = None
+    language: str = ""
+    indent: int = 0
+    outputs: str = ""
+    """What the cell printed when it was last run, as text."""
+    seconds: float | None = None
+    """How long it ran then, where the notebook keeps the times."""
+
+    @cached_property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """The import statements, those inside functions too."""
+        body = self.tree.body if self.tree is not None and self.executed else []
+        nested = _NESTED_IMPORT.search(self.python) is not None
+        parts = (part for statement in body for part in (ast.walk(statement) if nested else (statement,)))
+        return [part for part in parts if isinstance(part, ast.Import | ast.ImportFrom)]
+
+
+@dataclass(frozen=True, eq=False)
+class SourceFile:
+    """A file as read. `problems` holds those of its cells and those of the file itself.
+
+    `scripts` are the programs that its cells write, each with the name it is written under as its `name`.
+    """
+
+    path: str
+    is_notebook: bool
+    cells: tuple[Cell, ...]
+    problems: tuple[SourceProblem, ...] = ()
+    encoding: str = "utf-8"
+    scripts: tuple[SourceFile, ...] = ()
+    name: str = ""
+
+
+def read_source(path: str | Path) -> SourceFile:
+    """Read the file at `path`. A file that cannot be opened is a usage error; what is in it never is."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}",
+            code="unreadable-file",
+            why=error.strerror or str(error),
+            try_="give the path of a .py or .ipynb file",
+        ) from error
+    return parse_source(str(path), data)
+
+
+def parse_source(path: str, data: bytes) -> SourceFile:
+    """Cells of a notebook (by its name, or because it is a JSON object with cells) or of a script."""
+    if path.lower().endswith(".ipynb"):
+        return _notebook(path, data)
+    text, encoding = _decoded(data)
+    cell = _code_cell(None, text, language="python", count=None)
+    if cell.problem and cell.problem.message.startswith(_PYTHON_TWO):
+        how = f"; convert it with `2to3 -w {shlex.quote(path)}` (part of Python up to 3.12)"
+        cell = replace(cell, problem=replace(cell.problem, message=cell.problem.message + how))
+    return SourceFile(path, False, (cell,), (cell.problem,) if cell.problem else (), encoding)
+
+
+def _decoded(data: bytes) -> tuple[str, str]:
+    """Text by byte order mark or coding line; what is no such text is read as Latin-1, which reads anything."""
+    for mark, encoding in ((b"\xff\xfe\x00\x00", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace"), encoding
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+        return data.decode(encoding), encoding
+    except (SyntaxError, UnicodeDecodeError, LookupError, ValueError):
+        return data.decode("latin-1"), "latin-1"
+
+
+def _notebook(path: str, data: bytes) -> SourceFile:
+    try:
+        book = _json(data)
+    except (ValueError, RecursionError) as error:
+        return SourceFile(
+            path, True, (), (SourceProblem(None, getattr(error, "lineno", None), f"not a notebook: {_short(error)}"),)
+        )
+    found = list(_raw_cells(book))
+    if not found and not (isinstance(book, dict) and ("cells" in book or "worksheets" in book)):
+        return SourceFile(path, True, (), (SourceProblem(None, None, "not a notebook: no cells in it"),))
+    language = _language(book)
+    cells = tuple(_cell(number, raw, language) for number, raw in enumerate(found, start=1))
+    scripts = tuple(_written_scripts(path, cells))
+    problems = [cell.problem for cell in cells if cell.problem]
+    problems += [problem for script in scripts for problem in script.problems]
+    if language != "python":
+        problems.insert(0, SourceProblem(None, None, f"its language is {language_name(language)}, not Python: not read"))
+    return SourceFile(path, True, cells, tuple(problems), scripts=scripts)
+
+
+def _written_scripts(path: str, cells: tuple[Cell, ...]) -> Iterator[SourceFile]:
+    """The Python files that cells write: one written twice is what was written last, one that is added to is all its parts."""
+    parts: dict[str, list[Cell]] = {}
+    for cell in cells:
+        written = written_file(cell.text) if cell.language in FILE_CELLS else None
+        if written is None or not written.is_python:
+            continue
+        python = written_python(cell.text)
+        tree, trouble = parse_python(python, cell.number)
+        part = Cell(cell.number, "code", cell.text, python, tree, trouble, tree is not None, cell.count, "python")
+        parts[written.name] = [*(parts.get(written.name, ()) if written.append else ()), part]
+    for name, found in parts.items():
+        yield SourceFile(path, False, tuple(found), tuple(part.problem for part in found if part.problem), name=name)
+
+
+def language_name(language: str) -> str:
+    """How people spell it: `R` for the kernel `ir`, `JavaScript` for `%%js`."""
+    return _LANGUAGES.get(language, language.capitalize() if language.isalpha() and language != "bash" else language)
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return json.loads(_decoded(data)[0])
+
+
+def _raw_cells(book: Any) -> Iterator[Any]:
+    """Format 4 and later keep cells at the top, 2 and 3 in worksheets."""
+    if not isinstance(book, dict):
+        return
+    cells = book.get("cells")
+    if isinstance(cells, list):
+        yield from cells
+        return
+    for sheet in _listed(book.get("worksheets")):
+        if isinstance(sheet, dict):
+            yield from _listed(sheet.get("cells"))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _language(book: dict[str, Any]) -> str:
+    """`python` unless the notebook says otherwise."""
+    meta = book.get("metadata")
+    if not isinstance(meta, dict):
+        return "python"
+    for place, key in (("language_info", "name"), ("kernelspec", "language"), ("kernelspec", "name")):
+        inner = meta.get(place)
+        name = inner.get(key) if isinstance(inner, dict) else None
+        if isinstance(name, str) and name:
+            lowered = name.lower()
+            if key == "name" and place == "kernelspec":
+                return lowered if lowered in {"ir", "julia", "bash", "octave", "scala", "ijavascript"} else "python"
+            return "python" if "python" in lowered else lowered
+    return "python"
+
+
+def _cell(number: int, raw: Any, language: str) -> Cell:
+    if not isinstance(raw, dict):
+        return Cell(number, "raw", "", problem=SourceProblem(number, None, "not a cell"))
+    kind = raw.get("cell_type")
+    source = raw.get("source", raw.get("input"))
+    text = "".join(part for part in _listed([source] if isinstance(source, str) else source) if isinstance(part, str))
+    if kind != "code":
+        return Cell(number, "raw" if kind == "raw" else "markdown", text)
+    own = raw.get("language")
+    spoken = own.lower() if isinstance(own, str) and own else language
+    count = raw.get("execution_count", raw.get("prompt_number"))
+    cell = _code_cell(number, text, language=spoken, count=count if isinstance(count, int) else None)
+    return replace(cell, outputs=_outputs(raw), seconds=_seconds(raw))
+
+
+def _outputs(raw: dict[str, Any]) -> str:
+    """What a cell printed: streams, plain text results and tables; the last state of a line that was rewritten is what counts."""
+    parts: list[str] = []
+    for output in _listed(raw.get("outputs")):
+        if not isinstance(output, dict):
+            continue
+        data = output.get("data")
+        found = output.get("text") or (data.get("text/plain") if isinstance(data, dict) else None)
+        text = "".join(part for part in _listed([found] if isinstance(found, str) else found) if isinstance(part, str))
+        parts.append(text[:_LONGEST_OUTPUT] + ("\n" if not text.endswith("\n") else ""))
+    lines = _ESCAPES.sub("", "".join(parts)[:_LONGEST_OUTPUT]).split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+
+
+def _seconds(raw: dict[str, Any]) -> float | None:
+    """How long the cell ran, by the times that JupyterLab, VS Code or Colab keep in its metadata."""
+    meta = raw.get("metadata")
+    if not isinstance(meta, dict):
+        return None
+    times = meta.get("execution")
+    if isinstance(times, dict):
+        begin = _moment(times.get("iopub.execute_input", times.get("shell.execute_reply.started")))
+        end = _moment(times.get("shell.execute_reply", times.get("iopub.status.idle")))
+        if begin is not None and end is not None and end >= begin:
+            return end - begin
+    times = meta.get("executionInfo")
+    elapsed = times.get("elapsed") if isinstance(times, dict) else None
+    return elapsed / 1000 if isinstance(elapsed, int | float) and elapsed >= 0 else None
+
+
+def _moment(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def _code_cell(number: int | None, text: str, *, language: str, count: int | None) -> Cell:
+    if "python" not in language:
+        return Cell(number, "code", text, language=language, count=count)
+    if len(text) > LONGEST_CELL:
+        problem = SourceProblem(number, None, f"{len(text):,} characters in one piece: taken as data, not read")
+        return Cell(number, "code", text, problem=problem, count=count, language="python")
+    plain = plain_python(text) if number is not None else PlainCell(text, "python")
+    tree, trouble = parse_python(plain.text, number)
+    if tree is None and number is None:
+        other = plain_python(text)  # a script with magics left in it
+        found, _ = parse_python(other.text, None)
+        tree, trouble, plain = (tree, trouble, plain) if found is None else (found, None, other)
+    if not plain.is_python:
+        guessed = plain.language.startswith("python?") and tree is not None
+        name = plain.language.removeprefix("python?")
+        return Cell(number, "code", text, plain.text if guessed else "", tree if guessed else None, None, guessed, count, name)
+    return Cell(number, "code", text, plain.text, tree, trouble, tree is not None, count, "python", plain.indent)
+
+
+def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | None, SourceProblem | None]:
+    """The tree, or what is wrong; never an exception and never a warning, whatever the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(python), None
+    except SyntaxError as error:
+        sign = _sign_of_python_two(python, error.lineno)
+        if sign:
+            return None, SourceProblem(number, error.lineno, f"{_PYTHON_TWO}{sign} at line {error.lineno}")
+        return None, SourceProblem(number, error.lineno, f"does not parse: {_short(error)}")
+    except (ValueError, RecursionError, MemoryError, OverflowError, SystemError) as error:
+        return None, SourceProblem(number, None, f"does not parse: {_short(error)}")
+
+
+def _sign_of_python_two(text: str, line: int | None) -> str:
+    """What gives it away at the line where Python 3 gave up; elsewhere such a line may be part of a string."""
+    lines = split_lines(text)
+    at = lines[line - 1] if line is not None and 0 < line <= len(lines) else ""
+    return next((name for name, sign in _SIGNS if sign.search(at)), "")
+
+
+def _short(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError | json.JSONDecodeError) else str(error)
+    return " ".join(str(text or type(error).__name__).split())[:120]

@@ -1,0 +1,144 @@
+"""The rules: one file each, one question over a program. `RULES` has them by their code, which is the code of their cause.
+
+A rule gets a `Case` and yields `Hit`s. How serious a hit is comes from evidence: the saved outputs first, then numbers in the code.
+A rule calls something a note only if the evidence shows that it costs little here; without evidence it says what the code shows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from unchoke_doctor.code.outputs import Outputs
+from unchoke_doctor.code.program import Program
+from unchoke_doctor.code.source import CodePlace
+from unchoke_doctor.code.training import Training, own_node, trainings
+from unchoke_doctor.finding import Basis, Kind
+from unchoke_doctor.units import format_seconds
+
+CODES = (
+    "no-workers", "few-workers", "network-mount", "heavy-augmentation", "frozen-recomputed", "no-checkpoint", "never-on-gpu",
+    "no-mixed-precision", "no-inference-mode", "per-sample-scan", "oversized-decode", "one-at-a-time", "images-in-list", "no-prefetch",
+    "unpicklable-dataset", "host-sync",
+)  # fmt: skip
+SHORT_S = 60.0
+"""Seconds of a whole training below which nothing in it is worth a change."""
+FEW_SAMPLES = 2_000
+"""Samples times epochs below which the same holds."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A piece of the source and what stands there instead."""
+
+    place: CodePlace
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Hit:
+    """One fact, at the node a reviewer would point to; `further` are the other places of the same fact."""
+
+    node: ast.AST
+    message: str
+    fix: str
+    kind: Kind = "choke"
+    basis: Basis = "code"
+    evidence: dict[str, Any] = field(default_factory=dict)
+    gain: str = ""
+    further: tuple[ast.AST, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    """Changes that are proven to alter nothing but the speed: `--fix` makes them."""
+    shown: tuple[Edit, ...] = ()
+    """Changes that are shown and not made: the author has to choose."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A program and what its outputs show."""
+
+    program: Program
+    outputs: Outputs
+
+    @cached_property
+    def trainings(self) -> list[Training]:
+        return trainings(self.program)
+
+    @cached_property
+    def epochs(self) -> int | None:
+        """The largest number of epochs of any training; None where no number is known."""
+        return max((one.epochs for one in self.trainings if one.epochs), default=None)
+
+    @cached_property
+    def texts(self) -> str:
+        """All code of the program as text, for words that settle a question wherever they stand."""
+        return "\n".join(cell.python for module in self.program.modules for cell, _ in module.cells)
+
+    @cached_property
+    def images(self) -> int | None:
+        return self.outputs.images
+
+    def cell(self, training: Training) -> int | None:
+        """The cell in which a training shows."""
+        node = own_node(self.program, training)
+        return self.program.place(node).cell if node is not None else None
+
+    def training_s(self, training: Training | None = None) -> float | None:
+        """Seconds of a training by the saved outputs; of the longest where none is named or its own cell shows nothing."""
+        own = self.outputs.training_s(self.cell(training)) if training is not None and self.cell(training) is not None else None
+        return own if own is not None else self.outputs.training_s()
+
+    def epoch_s(self) -> float | None:
+        return self.outputs.epoch_s()
+
+    @cached_property
+    def little(self) -> str:
+        """Why nothing here is worth a change: the outputs show a short training, or very few samples. Empty without evidence."""
+        total = self.outputs.training_s()
+        if total is not None and total < SHORT_S:
+            return f"the saved outputs show {format_seconds(total)} of training"
+        if total is None and self.images is not None and self.epochs is not None and self.images * self.epochs < FEW_SAMPLES:
+            return f"the saved outputs show {self.images:,} images, for {self.epochs} epochs"
+        return ""
+
+    def weigh(self, kind: Kind = "choke") -> tuple[Kind, Basis, dict[str, Any]]:
+        """Kind, basis and figures of a hit that costs time in training, by what the outputs show."""
+        shown: dict[str, Any] = {}
+        if (epoch := self.epoch_s()) is not None:
+            shown["epoch_s"] = round(epoch, 1)
+        if (total := self.training_s()) is not None:
+            shown["training_s"] = round(total, 1)
+        if self.images is not None:
+            shown["images"] = self.images
+        if self.outputs.gpu:
+            shown["device"] = self.outputs.gpu
+        basis: Basis = "outputs" if "epoch_s" in shown else "code"
+        if self.epochs is not None:
+            shown["epochs"] = self.epochs
+        if self.little:
+            return "note", "outputs", {**shown, "why_note": self.little}
+        return kind, basis, shown
+
+    def told(self) -> str:
+        """What the outputs show about time, as the end of a message; empty where they show nothing."""
+        epoch = self.epoch_s()
+        return f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None else ""
+
+
+Check = Callable[[Case], Iterator[Hit]]
+
+
+def load_rule(code: str) -> Check:
+    """The question of a rule; `no-workers` and `few-workers` share a file."""
+    module = import_module(f"unchoke_doctor.rules.{'workers' if code.endswith('-workers') else code.replace('-', '_')}")
+    check = getattr(module, "check_few" if code == "few-workers" else "check")
+    return check  # type: ignore[no-any-return]
+
+
+def one_hit(nodes: Sequence[ast.AST], **about: Any) -> Hit:
+    """Several places of one fact as one hit, at the first."""
+    return Hit(nodes[0], further=tuple(nodes[1:]), **about)
