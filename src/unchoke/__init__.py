@@ -1969,7 +1969,7 @@ def cluster_check(
     Example:
         >>> unchoke.cluster_check("127.0.0.1:1")
         Traceback (most recent call last):
-        unchoke.core.errors.MachineError: nothing answers at 127.0.0.1:1
+        unchoke_doctor.errors.MachineError: nothing answers at 127.0.0.1:1
     """
     from unchoke.commands.cluster_check import cluster_check as run
 

@@ -28,10 +28,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Answer:
-    """What a command shows: a result for `--json`, the same as text, and the exit code."""
+    """What a command shows: a result for `--json`, the same as text, and the exit code.
 
-    def __init__(self, result: dict[str, Any], text: str, exit_code: int = 0) -> None:
-        self.result, self.text, self.exit_code = result, text, exit_code
+    `as_json` settles which of the two goes to stdout where the options alone do not.
+    """
+
+    def __init__(self, result: dict[str, Any], text: str, exit_code: int = 0, *, as_json: bool | None = None) -> None:
+        self.result, self.text, self.exit_code, self.as_json = result, text, exit_code, as_json
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "unchoke") -> int:
@@ -40,10 +43,10 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "unchoke") -> in
     as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
     name = words[0] if words else ""
     try:
-        typed = _parse(words, prog)
+        typed = parse_words(words, prog)
         as_json = typed.json or getattr(typed, "format", None) == "json"
         answer: Answer = typed.work(typed)
-        if as_json:
+        if answer.as_json if answer.as_json is not None else as_json:
             _print(json.dumps({"schema": SCHEMA, "command": name, "ok": answer.exit_code == 0, "result": answer.result}))
         elif answer.text:
             _print(answer.text)
@@ -92,7 +95,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", code="bad-options", why=why, try_=f"{self.prog} --help")
 
 
-def _parse(words: list[str], prog: str) -> argparse.Namespace:
+def parse_words(words: list[str], prog: str) -> argparse.Namespace:
+    """What was typed, checked; words after `--` are the command of `profile`."""
     parser = build_parser(prog)
     command = words[words.index("--") + 1 :] if words[:1] == ["profile"] and "--" in words else []
     own = words[: words.index("--")] if command else words
@@ -278,9 +282,7 @@ def _lint(typed: argparse.Namespace) -> Answer:
     if to_file:
         write_text(Path(typed.output), text + "\n")
         text = f"{lint_report.render(result, 'summary')}\nwrote  {typed.output}"
-    if form in ("sarif", "github") or to_file:
-        typed.json, typed.format = typed.json and to_file, None
-    return Answer(result.to_dict(), text, result.exit_code)
+    return Answer(result.to_dict(), text, result.exit_code, as_json=typed.json if to_file else form == "json")
 
 
 def _split(values: Sequence[str]) -> list[str]:

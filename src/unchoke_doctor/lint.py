@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from unchoke_doctor.causes import catalogue
-from unchoke_doctor.code.magics import split_lines
 from unchoke_doctor.code.neighbours import read_program
 from unchoke_doctor.code.outputs import read_outputs
 from unchoke_doctor.code.source import Cell, CodePlace, SourceFile, parse_source
@@ -67,14 +66,14 @@ class Found:
 
     @property
     def source_line(self) -> str:
-        lines = split_lines(self.cell.text) if self.cell is not None else []
+        lines = self.cell.lines if self.cell is not None else []
         return lines[self.place.line - 1] if 0 < self.place.line <= len(lines) else ""
 
     @property
     def diff(self) -> list[str]:
         """The author's lines before and after the fix, as far as it can be written down."""
         edits = self.edits or self.shown
-        return preview(self.cell.text, edits) if self.cell is not None and edits else []
+        return preview(self.cell, edits) if self.cell is not None and edits else []
 
 
 @dataclass
@@ -197,7 +196,7 @@ def run_lint(
     options = [word for name, of in (("--select", select), ("--ignore", ignore)) if of for word in (name, ",".join(of))]
     result = LintResult(codes=codes, written=fix, words=[*paths, *options, *(["--notes"] if notes else [])])
     for path, data in _inputs(paths, changed, stdin, result.problems):
-        read = _examine(path, data, codes, loud)
+        read = _examine(parse_source(path, data), codes, loud)
         if (fix or diff) and any(item.edits for item in read.found):
             fixed, left = _fix(read, data, codes, loud)
             result.fixed += [fixed] if fixed is not None else []
@@ -218,6 +217,11 @@ def run_lint(
         raise UsageError(f"nothing to lint{where}", code="nothing-to-lint", why=why, try_="unchoke lint train.py")
     result.seconds = time.perf_counter() - begun
     return result
+
+
+def lint_source(source: SourceFile) -> list[Finding]:
+    """What every rule finds in a file that was read already, notes left out."""
+    return [item.finding for item in _join_same_place(_examine(source, CODES, set()).found)]
 
 
 def keep_findings(result: LintResult, paths: Sequence[str], *, out: str | Path) -> Path:
@@ -323,9 +327,8 @@ def _uncollected() -> Iterator[None]:
 
 
 @_uncollected()
-def _examine(path: str, data: bytes, codes: Sequence[str], loud: set[str]) -> _Read:
+def _examine(source: SourceFile, codes: Sequence[str], loud: set[str]) -> _Read:
     """Ask the rules about a file and about the scripts that its cells write. Only rules in `loud` show their notes."""
-    source = parse_source(path, data)
     problems = [Problem(source.path, one.cell, one.line, one.message) for one in source.problems]
     marks, outputs = _ignored_lines(source), read_outputs(source)
     found: dict[tuple[str, int | None, int], Found] = {}
@@ -357,7 +360,7 @@ def _fix(read: _Read, data: bytes, codes: Sequence[str], loud: set[str]) -> tupl
     now, refused, num_fixed = read, set(), 0
     while item := next((one for one in now.found if one.edits and (one.code, one.place) not in refused), None):
         new = apply(now.source, data, item.edits)
-        after = _examine(read.source.path, new, codes, loud) if new is not None else now
+        after = _examine(parse_source(read.source.path, new), codes, loud) if new is not None else now
         if new is None or len(after.found) >= len(now.found) or len(after.problems) > len(read.problems):
             refused.add((item.code, item.place))
         else:  # findings become fewer, so this ends
@@ -388,7 +391,7 @@ def _ignored_lines(source: SourceFile) -> dict[tuple[int | None, int], set[str]]
     marks = {}
     for cell in source.cells:
         if cell.kind == "code" and _NOQA.search(cell.text):
-            for number, line in enumerate(split_lines(cell.text), start=1):
+            for number, line in enumerate(cell.lines, start=1):
                 if mark := _NOQA.search(line):
                     marks[cell.number, number] = set(re.findall(r"[\w-]+", (mark["codes"] or mark["named"] or "").lower()))
     return marks
@@ -397,12 +400,13 @@ def _ignored_lines(source: SourceFile) -> dict[tuple[int | None, int], set[str]]
 def _found(source: SourceFile, code: str, hit: Hit, places: list[CodePlace]) -> Found:
     first, *others = places
     evidence = dict(hit.evidence)
-    if others:
-        evidence["further"] = [{"cell": place.cell, "line": place.line} for place in others]
+    lines = dict.fromkeys((place.cell, place.line) for place in others)
+    if further := [{"cell": cell, "line": line} for cell, line in lines if (cell, line) != (first.cell, first.line)]:
+        evidence["further"] = further
     cause = catalogue()[code]
     finding = Finding(
         code, hit.message, "info" if hit.kind == "note" else "warning", path=source.path, line=first.line, cell=first.cell,
-        stage=cause.stage, evidence=evidence, expected_gain=hit.gain, fix=hit.fix or cause.fix, paths=(source.path,),
+        stage=cause.stage, evidence=evidence, fix=hit.fix or cause.fix, paths=(source.path,),
         kind=hit.kind, basis=hit.basis,
     )  # fmt: skip
     cell = next(cell for cell in source.cells if cell.number == first.cell)

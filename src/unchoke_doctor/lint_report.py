@@ -87,9 +87,9 @@ def _basis(finding: Finding) -> str:
     """What a finding rests on, with its figures."""
     seen = finding.evidence
     status = f"{finding.status}: " if finding.status else ""
-    if finding.basis == "measured":  # `lint_run` puts its figures into `measured`, or the share alone
+    if finding.status or finding.basis == "measured":  # `lint_run` says in `run` what it saw
         share = f"{seen['share']:.0%} of a step" if isinstance(seen.get("share"), float) else "by running this code"
-        return f"{status or 'measured: '}{seen.get('measured') or share}"
+        return f"{status or 'measured: '}{seen.get('run') or share}"
     if finding.basis != "outputs":
         return f"{status}from the code alone"
     figures = [f"{format_seconds(seen[key])} {what}" for key, what in _TIMES.items() if seen.get(key)]

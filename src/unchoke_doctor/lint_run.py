@@ -1,16 +1,21 @@
 """`lint --run`: runs the code for some steps and compares what lint read with what was measured.
 
-Every finding comes back *confirmed* with its share of a step, *refuted* because the run reached it and it cost next to nothing, or *not
-reached*, with the reason. What the run shows and no rule saw is added.
+Every finding comes back *confirmed* with the share of a step that removing its cause saves, *refuted* because the run reached it and
+removing it would save next to nothing, or *not reached*, with the reason. What the run shows and no rule saw is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ast
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from unchoke_doctor.causes import cause
 from unchoke_doctor.causes.diagnose import diagnose
+from unchoke_doctor.causes.figures import Figures, per
 from unchoke_doctor.code.source import read_source
 from unchoke_doctor.finding import Finding
 from unchoke_doctor.notebook_run import NotebookRun, run_notebook
@@ -19,125 +24,237 @@ from unchoke_doctor.units import format_bytes, format_count
 
 CONFIRMED, NEW = 0.05, 0.10
 """Shares of a step from which a finding counts as confirmed, and from which one that no rule saw is added."""
+_MUCH_BYTES = 500_000_000
+_TIMEOUT_S = 180.0
 _NOT_TIMED = {
     "no-checkpoint": "whether a kill loses work does not show in a few steps",
     "unpicklable-dataset": "it shows where worker processes are spawned (Windows, macOS)",
     "no-prefetch": "tf.data is not watched",
 }
-_NEEDS = {"network-mount": ("data", "the data is generated here, not on the mount"), "never-on-gpu": ("cuda", "this machine has no GPU"),
-          "no-mixed-precision": ("cuda", "this machine has no GPU"), "host-sync": ("cuda", "this machine has no GPU to wait for")}  # fmt: skip
-_SAME = {
-    "no-workers": {"few-workers"}, "few-workers": {"no-workers"}, "heavy-augmentation": {"python-loop", "oversized-decode"},
-    "oversized-decode": {"heavy-augmentation", "no-workers"}, "one-at-a-time": {"slow-evaluation", "small-batches"},
-    "no-inference-mode": {"slow-evaluation"}, "frozen-recomputed": set(), "per-sample-scan": {"python-loop", "repeated-work"},
-}  # fmt: skip
-"""Causes that a measurement may give the same fact."""
+_NEEDS_DATA = {"network-mount": "the data is generated here, not on the mount", "oversized-decode": "the pictures are generated here",
+               "whole-file-for-crop": "the pictures are generated here"}  # fmt: skip
+_NEEDS_GPU = frozenset({"never-on-gpu", "no-mixed-precision", "host-sync"})
+_ANYWHERE = frozenset({"no-workers", "few-workers", "workers-restarted", "heavy-augmentation", "oversized-decode", "slow-decode",
+                       "whole-file-for-crop", "frozen-gradients", "small-batches", "double-precision"})  # fmt: skip
+"""Causes that are measured elsewhere than where they are written: a transform runs in the loop that asks for batches."""
+_TRIED = ("no-inference-mode", "one-at-a-time")
+_SAME = {"few-workers": "no-workers", "slow-evaluation": "one-at-a-time"}
+_ORDER = ("confirmed", "", "not reached", "refuted")
 
 
 def confirm(path: Path, findings: Sequence[Finding], steps: int, say: Callable[[str], None]) -> list[Finding]:
     """Run the notebook or script at `path` for `steps` optimizer steps per training cell, in a scratch copy, and judge the findings."""
     source = read_source(path)
     cells = [cell.number or 0 for cell in source.cells if cell.kind == "code"]
-    run = run_notebook(path, cells, steps=steps, keep_going=True, say=say)
+    run = run_notebook(path, cells, steps=steps, timeout_s=_TIMEOUT_S, keep_going=True, say=say)
     for note in run.notes:
         say(f"note   {note}")
     return judge(findings, run, path)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What the run measured in one cell."""
-
-    cell: int
-    recording: Recording
-    causes: list[Finding]
-
-    def line_share(self, cell: int, lines: range) -> float:
-        """The share of the training's time in which one of these lines was at work, itself or by what it calls."""
-        seconds = whole = 0.0
-        for process in (self.recording.main, *self.recording.workers):
-            for row in process.samples:
-                if row.phase in ("setup", "after"):
-                    continue
-                whole += row.seconds if process is self.recording.main else 0.0
-                places = [(row.file, row.line), *((file, line) for file, line, _ in row.callers)]
-                if any(_cell_of(file) == cell and line in lines for file, line in places):
-                    seconds += row.seconds
-        return min(1.0, seconds / whole) if whole else 0.0
-
-
 def judge(findings: Sequence[Finding], run: NotebookRun, path: Path) -> list[Finding]:
     """The findings with their status, and those that only the run shows."""
-    measured = [
-        _Measured(number, recording, [_in_cell(one, path) for one in diagnose(recording)])
-        for number, recording in run.recordings.items()
-    ]
-    judged = [_judge(finding, run, measured) for finding in findings]
-    known = {code for finding in findings for code in (finding.code, *_SAME.get(finding.code, ()))}
-    for one in measured:
-        fresh = [cause for cause in one.causes if cause.code not in known and float(cause.evidence.get("share") or 0) >= NEW]
-        for cause in fresh:
-            known.add(cause.code)
-            place = {"cell": cause.cell or one.cell or None, "path": str(path), "paths": (str(path),)}
-            judged.append(replace(cause, status="confirmed", basis="measured", kind=cause.kind or "choke", **place))
-    return judged
+    return _Judge(run, path).all(findings)
 
 
-def _judge(finding: Finding, run: NotebookRun, measured: Sequence[_Measured]) -> Finding:
-    """One finding: by a cause of the same code, else by the time at its line, else by what the cells say."""
-    code = finding.code
-    if code in _NOT_TIMED:
-        return _with(finding, "not reached", _NOT_TIMED[code])
-    needed, why = _NEEDS.get(code, ("", ""))
-    if needed and needed in run.stood_in:
-        return _with(finding, "not reached", why)
-    if code == "images-in-list":
-        return _judge_memory(finding, run)
-    trained = [one for one in measured if one.recording.steps.rows]
-    shares = [(float(cause.evidence.get("share") or 0.0), one) for one in measured for cause in one.causes if cause.code in {code, *_SAME.get(code, ())}]
-    lines = range(finding.line or 0, int(finding.evidence.get("end_line") or finding.line or 0) + 1)
-    if finding.stage != "setup" and code not in ("no-workers", "few-workers"):
-        shares += [(one.line_share(finding.cell or 0, lines), one) for one in measured]
-    share, where = max(shares, key=lambda pair: pair[0], default=(0.0, None))
-    if where is not None and share >= CONFIRMED:
-        place = f" of cell {where.cell}" if where.cell else ""
-        return _with(finding, "confirmed", f"{share:.0%} of a step{place}, measured", share)
-    ran = run.cells.get(finding.cell or 0)
-    if trained and (ran is None or ran.status in ("ok", "cut", "failed")):
-        steps = sum(len(one.recording.steps) for one in trained)
-        return _with(finding, "refuted", f"{share:.1%} of a step here, over {format_count(steps, 'step')}", share)
-    return _with(finding, "not reached", _why_not(finding, run))
+@dataclass(frozen=True)
+class _Verdict:
+    status: str
+    how: str
+    share: float | None = None
 
 
-def _judge_memory(finding: Finding, run: NotebookRun) -> Finding:
-    ran = run.cells.get(finding.cell or 0)
-    if "data" in run.stood_in or ran is None or not ran.figures:
-        return _with(finding, "not reached", "the images are stand-ins here" if "data" in run.stood_in else _why_not(finding, run))
-    kept = max(0, ran.figures.get("growth_bytes") or 0)
-    status = "confirmed" if kept >= 500_000_000 else "refuted"
-    return _with(finding, status, f"the cell keeps {format_bytes(kept)} of memory")
+class _Cell:
+    """What the run measured in one cell."""
+
+    def __init__(self, number: int, recording: Recording, trials: Sequence[dict[str, Any]], path: Path) -> None:
+        self.number, self.trials = number, trials
+        self.figures = Figures(recording)
+        self.causes = [replace(one, cell=_cell_of(one.path or "") or one.cell, path=str(path)) for one in diagnose(recording)]
+
+    @property
+    def unit(self) -> str:
+        place = f"cell {self.number}" if self.number else "the script"
+        return f"a step of {place}" if self.figures.num_steps else place
+
+    @cached_property
+    def where(self) -> list[tuple[float, set[tuple[int, int]]]]:
+        """Each look as seconds, and the cells and lines of the notebook that were running."""
+        return [(look.seconds, {(_cell_of(one.file), one.line) for one in look.chain}) for look in self.figures.looks]
+
+    def share(self, cell: int, lines: range) -> float:
+        """The share of the time in which one of these lines was at work, itself or by what it calls."""
+        seconds = sum(seconds for seconds, places in self.where if any(at == cell and line in lines for at, line in places))
+        return min(1.0, per(seconds, self.figures.span_s))
+
+    def saves(self, code: str, cell: int, lines: range) -> float | None:
+        """What trying the repair out saved of a call in these lines."""
+        tried = [one for one in self.trials if one["code"] == code and _cell_of(one["file"]) == cell and one["line"] in lines]
+        return max((float(one["saves"]) for one in tried), default=None)
 
 
-def _why_not(finding: Finding, run: NotebookRun) -> str:
-    ran = run.cells.get(finding.cell or 0)
-    if ran is not None and ran.error:
-        return f"its cell ended with {ran.error}"
-    failed = next((number for number, cell in run.cells.items() if cell.status in ("failed", "died", "timeout")), None)
-    return f"the run trained nothing: cell {failed} failed with {run.cells[failed].error}" if failed is not None else "the run trained nothing"
+class _Judge:
+    """One run, and what it says of findings."""
+
+    def __init__(self, run: NotebookRun, path: Path) -> None:
+        self.run, self.path = run, path
+        trials = [trial for cell in run.cells.values() for trial in cell.figures.get("trials") or ()]
+        self.cells = [_Cell(number, recording, trials, path) for number, recording in run.recordings.items()]
+        self.trees = {cell.number or 0: _tree(cell.python) for cell in read_source(path).cells if cell.kind == "code"}
+        self.used: set[int] = set()
+
+    def all(self, findings: Sequence[Finding]) -> list[Finding]:
+        judged = [self.joined(finding) for finding in findings]
+        known = {one.code for one in findings} | {also["code"] for one in findings for also in one.evidence.get("also", ())}
+        return judged + list(self.fresh(known))
+
+    def joined(self, finding: Finding) -> Finding:
+        """A finding, and those that were joined to it, each by itself; the one that holds leads."""
+        also = finding.evidence.get("also") or []
+        lead = self.judged(replace(finding, evidence={name: value for name, value in finding.evidence.items() if name != "also"}))
+        names = ("code", "cell", "line", "message", "fix")
+        parts = [replace(finding, evidence={}, kind=cause(one["code"]).kind, **{name: one[name] for name in names}) for one in also]
+        first, *rest = sorted([lead, *map(self.judged, parts)], key=lambda one: _ORDER.index(one.status))
+        if not rest:
+            return first
+        shown = [{**{name: getattr(one, name) for name in (*names, "status")}, **_shown(one)} for one in rest]
+        return replace(first, evidence={**first.evidence, "also": shown})
+
+    def judged(self, finding: Finding) -> Finding:
+        verdict = self.verdict(finding)
+        evidence = {**finding.evidence, "run": verdict.how}
+        if verdict.share is not None:
+            evidence["share"] = round(verdict.share, 3)
+        basis = finding.basis if verdict.status == "not reached" else "measured"
+        return replace(finding, status=verdict.status, basis=basis, evidence=evidence)  # type: ignore[arg-type]
+
+    def verdict(self, finding: Finding) -> _Verdict:
+        code, figures = finding.code, [cell.figures for cell in self.run.cells.values() if cell.figures]
+        if code in _NOT_TIMED:
+            return _Verdict("not reached", _NOT_TIMED[code])
+        if code in _NEEDS_DATA and "data" in self.run.stood_in:
+            return _Verdict("not reached", _NEEDS_DATA[code])
+        if code in _NEEDS_GPU and not any(one.get("gpu") for one in figures):
+            return _Verdict("not reached", "this machine has no GPU")
+        if code == "images-in-list":
+            return self.memory(finding)
+        shares = list(self.shares(finding))
+        if not shares:
+            return _Verdict("not reached", self.why_not(finding))
+        share, cell, how = max(shares, key=lambda one: one[0])
+        data = ", with generated data" if "data" in self.run.stood_in else ""
+        steps = f", over {format_count(cell.figures.num_steps, 'step')}" if cell.figures.num_steps else ""
+        if share >= CONFIRMED:
+            return _Verdict("confirmed", f"{share:.0%} of {cell.unit}{how} (measured{data})", share)
+        return _Verdict("refuted", f"{share:.1%} of {cell.unit}{how} (measured{steps}{data})", share)
+
+    def shares(self, finding: Finding) -> Iterator[tuple[float, _Cell, str]]:
+        """What removing the cause saves, by each cell that the run reached it in, and how that is known."""
+        code, number = finding.code, finding.cell or 0
+        lines, around = self.lines(number, finding.line or 0)
+        for cell in self.cells:
+            if code == "frozen-recomputed":
+                share = _frozen(cell.figures, finding.evidence)
+                if share is not None:
+                    yield share, cell, ""
+                continue
+            for one in cell.causes:
+                here = one.cell == number and (one.line or 0) in lines
+                if _SAME.get(one.code, one.code) == _SAME.get(code, code) and (here or code in _ANYWHERE) and one.expected_gain:
+                    self.used.add(id(one))
+                    yield float(one.evidence["share"]), cell, ""
+            if code in _ANYWHERE:
+                if cell.figures.num_steps and cell.figures.loaders:
+                    yield 0.0, cell, ""
+            elif cell.share(number, around):
+                share, saves = cell.share(number, lines), cell.saves(code, number, lines)
+                if saves is not None:
+                    yield share * saves, cell, f": the call takes {share:.0%}, and the repair, tried out, saves {saves:.0%} of it"
+                elif code not in _TRIED or share < CONFIRMED:
+                    yield share, cell, ""
+
+    def lines(self, number: int, line: int) -> tuple[range, range]:
+        """The lines of the statement at a line, and of the function (or outermost statement) around it."""
+        nodes = [
+            node
+            for node in ast.walk(self.trees.get(number) or ast.Module([], []))
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        ]
+        spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]
+        functions = [span for node, span in zip(nodes, spans, strict=True) if isinstance(node, ast.FunctionDef)]
+        own = min(spans, key=len, default=range(line, line + 1))
+        return own, min(functions, key=len, default=max(spans, key=len, default=own))
+
+    def memory(self, finding: Finding) -> _Verdict:
+        ran = self.run.cells.get(finding.cell or 0)
+        if "data" in self.run.stood_in or ran is None or not ran.figures:
+            stand_in = "data" in self.run.stood_in
+            return _Verdict("not reached", "the images are stand-ins here" if stand_in else self.why_not(finding))
+        kept = max(0, ran.figures.get("growth_bytes") or 0)
+        return _Verdict("confirmed" if kept >= _MUCH_BYTES else "refuted", f"the cell keeps {format_bytes(kept)} of memory")
+
+    def why_not(self, finding: Finding) -> str:
+        ran = self.run.cells.get(finding.cell or 0)
+        if ran is not None and ran.error:
+            return f"its cell ended with {ran.error}"
+        failed = [f"cell {number} ended with {cell.error}" for number, cell in self.run.cells.items() if cell.error and cell.ran]
+        if any(cell.figures.num_steps for cell in self.cells):
+            return "the measured steps ended before it ran, or it ran too shortly to be seen" + (f"; {failed[0]}" if failed else "")
+        return f"the run trained nothing: {failed[0]}" if failed else "the run trained nothing"
+
+    def fresh(self, known: set[str]) -> Iterator[Finding]:
+        """Causes that cost much here and that no finding stands for."""
+        common = {"status": "confirmed", "basis": "measured", "path": str(self.path), "paths": (str(self.path),)}
+        for cell in self.cells:
+            for one in cell.causes:
+                share = float(one.evidence.get("share") or 0)
+                if share < NEW or id(one) in self.used or not one.expected_gain or (one.code in _ANYWHERE and one.code in known):
+                    continue
+                evidence = {**one.evidence, "run": f"{share:.0%} of {cell.unit} (measured)"}
+                yield replace(one, **common, kind=one.kind or "choke", cell=one.cell or cell.number or None, evidence=evidence)
+        for code in _TRIED:
+            if code in known:
+                continue
+            found = [
+                (cell.share(_cell_of(one["file"]), range(one["line"], one["line"] + 1)) * float(one["saves"]), cell, one)
+                for cell in self.cells
+                for one in cell.trials
+                if one["code"] == code
+            ]
+            share, cell, one = max(found, key=lambda each: each[0], default=(0.0, None, {}))
+            if cell is not None and share >= NEW:
+                page, how = cause(code), f"{share:.0%} of {cell.unit}: the repair, tried out, saves {one['saves']:.0%} of the call"
+                finding = Finding(code, page.title, stage=page.stage, kind=page.kind, fix=page.fix, line=one["line"])
+                yield replace(finding, **common, cell=_cell_of(one["file"]) or None, evidence={"share": round(share, 3), "run": how})
 
 
-def _with(finding: Finding, status: str, how: str, share: float | None = None) -> Finding:
-    evidence = {**finding.evidence, "run": how, **({"share": round(share, 3)} if share is not None else {})}
-    basis = finding.basis if status == "not reached" else "measured"
-    return replace(finding, status=status, basis=basis, evidence=evidence)  # type: ignore[arg-type]
+def _frozen(figures: Figures, evidence: dict[str, Any]) -> float | None:
+    """What running the frozen part once saves of all epochs that the code asks for; without augmentation loading goes with it."""
+    parts, epochs = figures.trained_parts, max(float(evidence.get("epochs") or 0), figures.epochs)
+    idle = {part.name: part.seconds_per_step for part in parts if part.num_params and not part.num_in_optimizer}
+    outermost = [name for name in idle if not any(name.startswith(f"{other}.") for other in idle)]
+    roots_s = sum(part.seconds_per_step for part in parts if part.depth == 0)
+    if not roots_s:
+        return None
+    share = min(1.0, per(sum(idle[name] for name in outermost), roots_s))
+    seconds = share * (figures.forward_s + figures.total_s("evaluate_s"))
+    if share > 0.5 and evidence.get("augmentation") == []:
+        seconds += figures.inline_s
+    return (1 - 1 / epochs) * per(min(seconds, figures.span_s), figures.span_s)
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    return {name: finding.evidence[name] for name in ("run", "share") if name in finding.evidence}
+
+
+def _tree(python: str) -> ast.Module | None:
+    try:
+        return ast.parse(python)
+    except SyntaxError:
+        return None
 
 
 def _cell_of(file: str) -> int:
     """The number in `leaves.ipynb#cell7`; 0 for a script."""
     _, found, number = file.rpartition("#cell")
     return int(number) if found and number.isdecimal() else 0
-
-
-def _in_cell(finding: Finding, path: Path) -> Finding:
-    """A measured finding names its cell, not the name the kernel gave its code."""
-    return replace(finding, cell=_cell_of(finding.path or "") or finding.cell, path=str(path))

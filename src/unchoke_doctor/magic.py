@@ -1,4 +1,6 @@
-"""`%load_ext unchoke`: the cell magic `%%choke` runs a cell, shows what it cost, and lints it together with the cells run before it."""
+"""`%load_ext unchoke`: the cell magic `%%choke` runs a cell, shows what it cost, and lints it together with the cells run
+before it.
+"""
 
 from __future__ import annotations
 
@@ -62,14 +64,16 @@ def lint_cell(shell: Any, cell: str) -> list[Finding]:
     sources = [*before, f"%%choke\n{cell}"]
     cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in sources]
     book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    findings = lint_source(parse_source("session.ipynb", json.dumps(book).encode("utf-8")))[0]
-    return [one for one in findings if one.cell == len(sources) and one.kind != "note"]
+    findings = lint_source(parse_source("session.ipynb", json.dumps(book).encode("utf-8")))
+    return [one for one in findings if one.cell == len(sources)]
 
 
 def _render(figures: dict[str, Any], findings: list[Finding]) -> str:
     costs = [f"{format_seconds(figures['wall_s'])}, {format_seconds(figures['cpu_s'])} of CPU"]
     if figures["peak_rss_bytes"]:
-        costs.append(f"peak {format_bytes(figures['peak_rss_bytes'])} ({format_bytes(figures['rise_bytes'] or 0)} above the start)")
+        costs.append(
+            f"peak {format_bytes(figures['peak_rss_bytes'])} ({format_bytes(figures['rise_bytes'] or 0)} above the start)"
+        )
     if figures["device_peak_bytes"] is not None:
         costs.append(f"{format_bytes(figures['device_peak_bytes'])} on the GPU")
     lines = [f"choke    {', '.join(costs)}"]

@@ -1,8 +1,9 @@
-"""`unchoke notebook FILE.ipynb`: the table people make by hand. Cell, what it does, time, memory, what slows it down, what to do.
+"""`unchoke notebook FILE.ipynb`: the table people make by hand. Cell, what it does, time, memory, what slows it down, what to
+do.
 
-Actions are *keep*, *optimise* (a finding, or a measured cost), *cache* (work whose result does not change) and *segment* (long work
-that a kill would lose), the last two with a plan. The notebook is read once and never written; a run's figures are kept as JSON below
-`logs/notebook/` of the workspace.
+Actions are *keep*, *optimise* (a finding, or a measured cost), *cache* (work whose result does not change) and *segment*
+(long work that a kill would lose), the last two with a plan. The notebook is read once and never written; a run's figures are
+kept as JSON below `logs/notebook/` of the workspace.
 """
 
 from __future__ import annotations
@@ -135,10 +136,27 @@ def notebook(
     out: Path | str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> NotebookReport:
-    """Read the notebook at `path`; with `run`, run it too, each cell for at most `timeout_s`, and measure every cell.
+    """A notebook cell by cell: what it does, its time and memory, what slows it down, and what to do about it.
 
-    With `steps` each training cell ends after so many optimizer steps, in a scratch copy with stand-ins for what is missing, and
-    every finding is confirmed or refuted. A cell that raises or runs over its time ends the run, unless it is to `keep_going`.
+    Args:
+        path: The notebook. It is read, and never written.
+        run: Run it in a fresh process and measure every cell.
+        steps: With `run`: end each training cell after so many optimizer steps, in a scratch copy with stand-ins for what is
+            missing; every finding comes back confirmed, refuted or not reached.
+        timeout_s: The longest a cell may run; then it is interrupted.
+        keep_going: Go on after a cell that failed or ran over its time (default: stop there).
+        cwd: Folder to run in (default: the notebook's own).
+        kernel: Jupyter kernel whose interpreter runs it (default: the one it names).
+        html: Write the table as one HTML file.
+        out: Workspace folder (default unchoke-out).
+        say: Called with each line of progress (default: nothing is said).
+
+    Returns:
+        One report for each code cell, with its action and, if it was run, what it cost.
+
+    Example:
+        >>> len(unchoke.notebook("leaves.ipynb").cells)
+        2
     """
     path, page = Path(path), Path(html) if html is not None else None
     page = page / f"{Path(path).stem}.html" if page is not None and page.is_dir() else page
@@ -155,7 +173,14 @@ def notebook(
         numbers = [cell.number for cell in readings]
         folder = Path(cwd) if cwd is not None else None
         ran = run_notebook(
-            path, numbers, steps=steps, timeout_s=timeout_s, keep_going=keep_going, cwd=folder, kernel=kernel, say=say or (lambda _: None)
+            path,
+            numbers,
+            steps=steps,
+            timeout_s=timeout_s,
+            keep_going=keep_going,
+            cwd=folder,
+            kernel=kernel,
+            say=say or (lambda _: None),
         )
         if steps is not None:
             from unchoke_doctor.lint_run import judge
@@ -181,7 +206,9 @@ def read_notebook(path: Path) -> SourceFile:
     """The notebook's cells; what is no notebook, or cannot be read at all, is an error."""
     if path.suffix.lower() != ".ipynb":
         why = "a notebook's name ends in .ipynb; scripts are for `lint` and `profile`"
-        raise UsageError(f"{path} is not a notebook", code="not-a-notebook", why=why, try_=f"unchoke lint {shlex.quote(str(path))}")
+        raise UsageError(
+            f"{path} is not a notebook", code="not-a-notebook", why=why, try_=f"unchoke lint {shlex.quote(str(path))}"
+        )
     if not path.is_file():
         why = "it is a folder" if path.is_dir() else "nothing is there" if not path.exists() else "it is no ordinary file"
         code = "no-such-file" if not path.exists() else "unreadable-file"
@@ -200,19 +227,23 @@ def read_notebook(path: Path) -> SourceFile:
 def _lint(source: SourceFile) -> list[Finding]:
     from unchoke_doctor.lint import lint_source
 
-    return [finding for finding in lint_source(source)[0] if finding.kind != "note"]
+    return lint_source(source)
 
 
 def _report(
-    cell: CellReading, before: list[CellReading], findings: Sequence[Finding], planner: Planner, outputs: Outputs, ran: NotebookRun | None
+    cell: CellReading,
+    before: list[CellReading],
+    findings: Sequence[Finding],
+    planner: Planner,
+    outputs: Outputs,
+    ran: NotebookRun | None,
 ) -> CellReport:
     run = ran.cells.get(cell.number) if ran else None
     own = [one for one in findings if one.cell == cell.number]
+    seconds = outputs.training_s(cell.number) or outputs.cells.get(cell.number)
+    source = "outputs" if seconds is not None else ""
     if run is not None and run.ran and run.status != "cut" and run.figures:
         seconds, source = run.wall_s, "measured"
-    else:
-        shown = outputs.training_s(cell.number) or outputs.cells.get(cell.number)
-        seconds, source = shown, "outputs" if shown is not None else ""
     report = CellReport(cell, own, "keep", "", None, seconds, source, run, may_fail=bool(ran and cell.number in ran.may_fail))
     action, reason, plan = _action(report, before, planner, ran)
     return replace(report, action=action, reason=reason, plan=plan)
@@ -223,7 +254,11 @@ def _action(
 ) -> tuple[Action, str, Plan | None]:
     """What to do about a cell, why, and how."""
     does, seconds, run = set(cell.reading.does), cell.seconds, cell.run
-    took = f"takes {format_seconds(seconds)}" + ("" if cell.seconds_from == "measured" else " by its saved output") if seconds else ""
+    took = (
+        f"takes {format_seconds(seconds)}" + ("" if cell.seconds_from == "measured" else " by its saved output")
+        if seconds
+        else ""
+    )
     if cell.reading.problem or cell.reading.language:
         return "keep", "not read", None
     if run is not None and run.status == "died":
@@ -231,7 +266,11 @@ def _action(
     if "trains" in does and (why := _long(cell, planner)):
         return "segment", why, planner.plan(planner.training_of(cell.reading.number))
     if "extracts features" in does and (seconds is None or seconds >= _SLOW_S):
-        return "cache", "runs a network over every image, and the result is the same each time", planner.plan(None, word="extract")
+        return (
+            "cache",
+            "runs a network over every image, and the result is the same each time",
+            planner.plan(None, word="extract"),
+        )
     if (once := [one for one in _ONCE if one in does]) and not cell.reading.guarded and (seconds or 0) >= _SLOW_S:
         return "cache", f"{took} and {once[0]} at every run: skip it when the result is there", None
     if (same := same_as(cell.reading, before)) is not None:

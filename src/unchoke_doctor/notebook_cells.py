@@ -105,7 +105,8 @@ class CellReading:
 
 def read_cells(program: Program, cells: tuple[Cell, ...]) -> list[CellReading]:
     """Every code cell, in the order of the file."""
-    training_cells, defining = set(), set()
+    training_cells: set[int | None] = set()
+    defining: set[int | None] = set()
     for one in trainings(program):
         last = next((part for part in reversed((one.node, *one.chain)) if program.is_own(part)), None)
         if last is not None:

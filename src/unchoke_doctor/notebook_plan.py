@@ -1,7 +1,8 @@
-"""How a cell's long work can be done in pieces that go on after a kill: a command of unchoke for this data, or lines for one's own loop.
+"""How a cell's long work can be done in pieces that go on after a kill: a command of unchoke for this data, or lines for
+one's own loop.
 
-In comes a program as lint reads it; out comes a `Plan`: the command with folders, labels, targets and encoder read from the code,
-how many micro-jobs it makes and which files appear; or a code cell. Where no command fits, `why_not` says why.
+In comes a program as lint reads it; out comes a `Plan`: the command with folders, labels, targets and encoder read from the
+code, how many micro-jobs it makes and which files appear; or a code cell. Where no command fits, `why_not` says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The table of a notebook as text, Markdown and HTML. In comes the dictionary of a `NotebookReport`; what the notebook holds is escaped."""
+"""The table of a notebook as text, Markdown and HTML. In comes the dictionary of a `NotebookReport`; what the notebook holds
+is escaped.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from unchoke_doctor.units import format_bytes, format_count, format_seconds
 
 _WIDTH = 110
 _MOST_FINDINGS = 6
-_ENDINGS = {"failed": "failed", "timeout": "timed out", "died": "died", "interrupted": "stopped", "not run": "not run", "skipped": "skipped"}
+_ENDINGS = {
+    "failed": "failed",
+    "timeout": "timed out",
+    "died": "died",
+    "interrupted": "stopped",
+    "not run": "not run",
+    "skipped": "skipped",
+}
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color-scheme:light dark}
 table{border-collapse:collapse}td,th{border-bottom:1px solid #8884;padding:.3rem .6rem;text-align:left;vertical-align:top}
 td.num{text-align:right;white-space:nowrap}pre{background:#8881;padding:.6rem;overflow:auto}"""
@@ -47,15 +56,20 @@ def render_html(record: Mapping[str, Any]) -> str:
     header, rows = _table(record)
     head = "".join(f"<th>{word}</th>" for word in header)
     numbers = {header.index(name) for name in ("time", "memory")}
-    body = "".join(
-        f'<tr>{"".join(_html_cell(text, at in numbers) for at, text in enumerate(row))}</tr>' for row in rows
-    )
-    parts = [f"<h1>{html.escape(record['notebook'])}</h1><p>{html.escape(_heading(record))}</p><table><tr>{head}</tr>{body}</table>"]
+    body = "".join(f"<tr>{''.join(_html_cell(text, at in numbers) for at, text in enumerate(row))}</tr>" for row in rows)
+    parts = [
+        f"<h1>{html.escape(record['notebook'])}</h1><p>{html.escape(_heading(record))}</p><table><tr>{head}</tr>{body}</table>"
+    ]
     for cell in record["cells"]:
         if cell["action"] != "keep":
-            items = "".join(f"<li>{html.escape(text)}</li>" for text in (*map(_finding, _shown(cell)), *((cell["plan"] or {}).get("steps", ()))))
+            items = "".join(
+                f"<li>{html.escape(text)}</li>"
+                for text in (*map(_finding, _shown(cell)), *((cell["plan"] or {}).get("steps", ())))
+            )
             codes = "".join(f"<pre>{html.escape(text)}</pre>" for text in _codes(cell))
-            parts.append(f"<h2>Cell {cell['cell']}: {cell['action']}</h2><p>{html.escape(cell['reason'])}</p><ul>{items}</ul>{codes}")
+            parts.append(
+                f"<h2>Cell {cell['cell']}: {cell['action']}</h2><p>{html.escape(cell['reason'])}</p><ul>{items}</ul>{codes}"
+            )
             parts.append(f"<details><summary>source</summary><pre>{html.escape(cell['source'])}</pre></details>")
     parts.append("<ul>" + "".join(f"<li>{word}: {html.escape(text)}</li>" for word, text in _tail(record)) + "</ul>")
     title = html.escape(record["notebook"])
@@ -122,7 +136,9 @@ def _details(cell: Mapping[str, Any]) -> Iterator[str]:
     if cell["action"] == "keep" and not cell["findings"] and not run.get("error"):
         return
     told = any(cell["reason"] == one["message"] for one in cell["findings"])
-    yield from _wrapped(f"cell {cell['cell']}  {cell['action']}" + ("" if told or not cell["reason"] else f": {cell['reason']}"), 0)
+    yield from _wrapped(
+        f"cell {cell['cell']}  {cell['action']}" + ("" if told or not cell["reason"] else f": {cell['reason']}"), 0
+    )
     if run.get("error"):
         where = f"line {run['line']}: " if run.get("line") else ""
         yield from _wrapped(f"error   {where}{run['error']}", 2)
@@ -140,7 +156,13 @@ def _details(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
-    return textwrap.wrap(" ".join(text.split(" ")), _WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 8), break_on_hyphens=False)
+    return textwrap.wrap(
+        " ".join(text.split(" ")),
+        _WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 8),
+        break_on_hyphens=False,
+    )
 
 
 def _tail(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -35,6 +35,7 @@ _ENDINGS = {
 _PACKAGE = Path(__file__).parent
 _COPIED_BYTES = 1_000_000
 _MOST_ENTRIES = 20_000
+_LONG_S = 0.5
 _LEFT_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", "node_modules", "unchoke-out", "wandb", "mlruns"})
 _ALONE = {
     "WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "NEPTUNE_MODE": "debug", "MLFLOW_DISABLE_TELEMETRY": "1",
@@ -103,7 +104,7 @@ def run_notebook(
         if steps is not None:
             work = scratch / "work"
             mirror(folder, work, without=scratch)
-        job = {
+        job: dict[str, Any] = {
             "read": str(path.absolute()), "shown": str(path.absolute()), "results": str(scratch / "cells.jsonl"),
             "records": str(scratch / "records"), "steps": steps, "timeout_s": timeout_s, "keep_going": keep_going,
             "skip": _tagged(book, "skip-execution"), "may_fail": _tagged(book, "raises-exception"),
@@ -122,13 +123,13 @@ def run_notebook(
 
 
 def _with_recordings(run: NotebookRun, records: Path, note: str) -> NotebookRun:
-    """What the watcher recorded of each cell that trained."""
+    """What the watcher recorded of each cell that trained, or that took long enough to tell where its time went."""
     from unchoke_doctor.recording import load_recording
 
     found = {}
     for number, cell in run.cells.items():
         folder = records / f"cell{number}"
-        if cell.figures.get("steps") and folder.is_dir():
+        if folder.is_dir() and (cell.figures.get("steps") or cell.wall_s >= _LONG_S):
             found[number] = load_recording(folder, command=(), exit_code=0, wall_s=cell.wall_s)
     return replace(run, recordings=found, notes=(*([note] if note else []), *run.notes))
 
@@ -177,7 +178,7 @@ class _Process:
             finally:
                 self._end()
             self._read(results, may_fail, say)
-        last = self.lines[-1] if self.lines else {"cell": 0, "status": "begun", "at": time.time()}
+        last: dict[str, Any] = self.lines[-1] if self.lines else {"cell": 0, "status": "begun", "at": time.time()}
         if not self.lines and not interrupted:
             raise self._no_start()
         if last.get("status") == "begun":
@@ -213,7 +214,7 @@ class _Process:
     def _no_start(self) -> MachineError:
         said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         why = said[-1][:300] if said else f"it ended with code {self._process.returncode}"
-        what = f"cells cannot be run with {self._process.args[0]}"  # type: ignore[index]
+        what = f"cells cannot be run with {self._process.args[0]}"  # type: ignore[index,str-bytes-safe]
         return MachineError(what, code="kernel-did-not-start", why=why, try_="--kernel NAME, of a Python 3.11 or newer")
 
 

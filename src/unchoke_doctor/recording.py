@@ -1,8 +1,9 @@
 """What a watched command did, as plain data: processes, loaders, steps, networks, facts.
 
-In comes a folder of `<pid>.jsonl` files that its processes left (see `watch/recorder.py`; a kill may have cut one off), or a saved
-`recording.json`; out come frozen values with the names of the record, and sums and means over steps. What workers fetched is added
-to the row of their loader. Everything may be missing: a command without torch, or one that was killed, still gives a recording.
+In comes a folder of `<pid>.jsonl` files that its processes left (see `watch/recorder.py`; a kill may have cut one off), or a
+saved `recording.json`; out come frozen values with the names of the record, and sums and means over steps. What workers
+fetched is added to the row of their loader. Everything may be missing: a command without torch, or one that was killed, still
+gives a recording.
 """
 
 from __future__ import annotations
@@ -344,7 +345,9 @@ def _gather(folder: Path) -> dict[str, Any]:
             **(main.get("facts") or {}),
             "peeks": _peeks(records),
             "same_arguments": [row for record in records for row in (record.get("samples") or {}).get("same_arguments") or ()],
-            "cells": {file: text for record in records for file, text in ((record.get("samples") or {}).get("cells") or {}).items()},
+            "cells": {
+                file: text for record in records for file, text in ((record.get("samples") or {}).get("cells") or {}).items()
+            },
         },
         "notes": list(dict.fromkeys(note for record in records for note in record["notes"])) if records else [_NOTHING],
     }

@@ -1,8 +1,8 @@
 """Running somebody else's command under the watcher, and again in a sandbox: processes, signals, environment.
 
-In comes a command, out come its exit code, its seconds and a folder of records. The command's own streams pass through untouched;
-a request to stop reaches it once, and what was recorded so far is kept. A replay (on one batch) and trials (with a remedy switched
-on) write to a scratch folder and to a log file alone.
+In comes a command, out come its exit code, its seconds and a folder of records. The command's own streams pass through
+untouched; a request to stop reaches it once, and what was recorded so far is kept. A replay (on one batch) and trials (with a
+remedy switched on) write to a scratch folder and to a log file alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What stands on a line that was measured: its calls by the names they were imported by, the loops round it, its function.
 
-In: a file, a line and perhaps the piece of it that ran (`StackRow.span`). Out: a `SourceLine`, or None where the file is gone, does
-not parse or is no file. Sources are read once; cells of a notebook are given by `add_cells`. Nothing is judged here.
+In: a file, a line and perhaps the piece of it that ran (`StackRow.span`). Out: a `SourceLine`, or None where the file is
+gone, does not parse or is no file. Sources are read once; cells of a notebook are given by `add_cells`. Nothing is judged
+here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ from pathlib import Path
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_RANDOM = ("random", "rand", "randn", "randint", "choice", "choices", "shuffle", "permutation", "sample", "normal", "uniform", "rng")
+_RANDOM = (
+    "random",
+    "rand",
+    "randn",
+    "randint",
+    "choice",
+    "choices",
+    "shuffle",
+    "permutation",
+    "sample",
+    "normal",
+    "uniform",
+    "rng",
+)
 _cells: dict[str, str] = {}
 
 
@@ -95,6 +109,33 @@ class SourceLine:
         return next((node for node in self.tree.around(self.statement) if isinstance(node, _FUNCTIONS)), None)
 
     @cached_property
+    def _own_function(self) -> ast.AST | None:
+        return self.statement if isinstance(self.statement, _FUNCTIONS) else self.function
+
+    @cached_property
+    def last_return(self) -> int:
+        """The line of the last `return` of the function; 0 without one."""
+        found = [
+            node.lineno for node in ast.walk(self._own_function or ast.Pass()) if isinstance(node, ast.Return) and node.value
+        ]
+        return max(found, default=0)
+
+    @cached_property
+    def function_names(self) -> list[str]:
+        """The names of all calls in the function round the line."""
+        calls = [node for node in ast.walk(self._own_function or self.statement) if isinstance(node, ast.Call)]
+        return [self.tree.name(call.func) for call in calls]
+
+    def function_calls(self, *names: str) -> bool:
+        """Whether the function round the line calls something whose name ends so."""
+        return any(name.rpartition(".")[2] in names for name in self.function_names)
+
+    def keyword(self, name: str) -> str:
+        """The text of a keyword of this name in a call of the line; empty where there is none."""
+        found = (one for _, call in self.all_calls for one in call.keywords if one.arg == name)
+        return next((self.source(one.value) for one in found), "")
+
+    @cached_property
     def bases(self) -> list[str]:
         """What the class round the line is made from, by name."""
         owner = next((node for node in self.tree.around(self.statement) if isinstance(node, ast.ClassDef)), None)
@@ -105,7 +146,7 @@ class SourceLine:
         """Loops and comprehensions round the expression, innermost first, inside its function; not those that train."""
         found: list[ast.AST] = []
         inner: ast.AST = self.expression
-        if isinstance(self.expression, ast.For | ast.While) or isinstance(self.expression, _LOOPS[3:]):
+        if isinstance(self.expression, (ast.For, ast.While, *_LOOPS[3:])):
             found.append(self.expression)
         for node in self.tree.around(self.expression):
             if isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Module)):
@@ -162,7 +203,9 @@ def source_line(file: str, line: int, span: tuple[int, ...] = ()) -> SourceLine 
     tree = _tree(file)
     if tree is None:
         return None
-    covers = [node for node in ast.walk(tree.root) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
+    covers = [
+        node for node in ast.walk(tree.root) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
     statement = min(covers, key=lambda node: (node.end_lineno or node.lineno) - node.lineno, default=None)
     if statement is None:
         return None
@@ -191,7 +234,9 @@ def keyword_line(file: str, name: str, value: str) -> int | None:
     """The first line with a keyword of this name and text, such as `padding="max_length"`."""
     tree = _tree(file)
     found = [node for node in ast.walk(tree.root) if isinstance(node, ast.keyword) and node.arg == name] if tree else []
-    return min((one.value.lineno for one in found if isinstance(one.value, ast.Constant) and one.value.value == value), default=None)
+    return min(
+        (one.value.lineno for one in found if isinstance(one.value, ast.Constant) and one.value.value == value), default=None
+    )
 
 
 def with_keywords(file: str, line: int, method: str, **keywords: str) -> list[str]:

@@ -113,7 +113,7 @@ def test_ctrl_c_finishes_jobs_in_flight(tmp_path: Path) -> None:
     driver.send_signal(signal.SIGINT)
     hold.unlink()
     _, errors = driver.communicate(timeout=60)
-    assert b"unchoke.core.errors.Interrupted" in errors
+    assert b"errors.Interrupted" in errors
     assert done_jobs(folder) == set(executions(folder)), "every job begun was finished and recorded"
     complete(folder, "threads")
     assert len(executions(folder)) == FEW_JOBS

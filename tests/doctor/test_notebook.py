@@ -121,7 +121,12 @@ def test_other_languages_and_broken_cells(doctor: Typed, tmp_path: Path) -> None
 def test_wrong_usage_and_broken_files(doctor: Typed, tmp_path: Path) -> None:
     path = write(tmp_path / "a.ipynb", *SLEEPS)
     (tmp_path / "train.py").write_text("a = 1")
-    for words in (["train.py"], [path, "--run", "--kernel", "fortran"], [path, "--run", "--cwd", tmp_path / "no"], [path, "--steps", 3]):
+    for words in (
+        ["train.py"],
+        [path, "--run", "--kernel", "fortran"],
+        [path, "--run", "--cwd", tmp_path / "no"],
+        [path, "--steps", 3],
+    ):
         assert doctor("notebook", *words).code == 2, words
     assert doctor("notebook", path, "--html", path).code == 2
     (tmp_path / "half.ipynb").write_text("{")
@@ -163,7 +168,12 @@ def test_killed_process_keeps_earlier_cells(doctor: Typed, tmp_path: Path) -> No
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     mark = tmp_path / "running"
-    path = write(tmp_path / "a.ipynb", "a = 1", f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)", "b = 2")
+    path = write(
+        tmp_path / "a.ipynb",
+        "a = 1",
+        f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)",
+        "b = 2",
+    )
     command = [sys.executable, "-m", "unchoke_doctor", "notebook", str(path), "--run", "--json", "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         end_s = time.monotonic() + 60

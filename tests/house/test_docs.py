@@ -16,9 +16,11 @@ import typer
 import unchoke
 from unchoke.cli.main import app, join_expect
 from unchoke.cli.misuse import PARSER_ERROR
-from unchoke.cli.profile_commands import name_script
+from unchoke.cli.profile_commands import DoctorCommand, name_script
 from unchoke.cli.reference_pages import build_pages
+from unchoke.core.errors import UsageError
 from unchoke.core.settings import OPTIONS, flag
+from unchoke_doctor.__main__ import build_parser, parse_words
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
@@ -146,7 +148,15 @@ def resolve(words: list[str]) -> Any:
     return command
 
 
+def doctor_name(command: Any) -> str:
+    """The name of a command that `unchoke_doctor` parses; empty for the others."""
+    return {"script": "profile"}.get(command.name, command.name) if isinstance(command, DoctorCommand) else ""
+
+
 def options_of(command: Any) -> set[str]:
+    if name := doctor_name(command):
+        actions = build_parser().commands[name]._actions  # type: ignore[attr-defined]
+        return {option for action in actions for option in action.option_strings} | {"--no-replay"}
     return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)} | {
         "--help",
         "--help-all",
@@ -188,8 +198,11 @@ def test_manual_commands_parse(document: Path) -> Collection[str]:
         while hasattr(command, "commands") and words and words[0] in command.commands:
             command = command.commands[words.pop(0)]
         try:
-            command.make_context("unchoke", words)
-        except PARSER_ERROR as error:
+            if name := doctor_name(command):
+                parse_words([name, *words], "unchoke")
+            else:
+                command.make_context("unchoke", words)
+        except (PARSER_ERROR, UsageError) as error:
             wrong.append(f"{line}: {error}")
     return wrong
 

@@ -1,4 +1,6 @@
-"""Findings of the trainer's own checks and runs. Rules that look at a run of ours name a `Cause`; those worth it become findings."""
+"""Findings of the trainer's own checks and runs. Rules that look at a run of ours name a `Cause`; those worth it become
+findings.
+"""
 
 from __future__ import annotations
 

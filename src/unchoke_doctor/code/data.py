@@ -8,44 +8,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unchoke_doctor.code.program import FUNCTIONS, Program
-from unchoke_doctor.code.trace import UNKNOWN, argument_values, class_attribute, given, number, origins, value
+from unchoke_doctor.code.program import FUNCTIONS, Program, remembered
+from unchoke_doctor.code.trace import UNKNOWN, argument_values, given, number, origins, value
 
 # Datasets that decode a file per sample, and those that hold their samples in memory, with the edge of their images.
-FOLDER_DATASETS = frozenset(
-    {"ImageFolder", "DatasetFolder", "CocoDetection", "CocoCaptions", "VOCDetection", "VOCSegmentation", "Cityscapes", "ImageNet",
-     "Flowers102", "Food101", "OxfordIIITPet", "StanfordCars", "Caltech101", "Caltech256", "Places365", "CelebA", "INaturalist",
-     "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "SUN397", "LSUN", "SBDataset", "Imagenette"}
-)  # fmt: skip
+FOLDER_DATASETS = frozenset({
+    "ImageFolder", "DatasetFolder", "CocoDetection", "CocoCaptions", "VOCDetection", "VOCSegmentation", "Cityscapes",
+    "ImageNet", "Flowers102", "Food101", "OxfordIIITPet", "StanfordCars", "Caltech101", "Caltech256", "Places365", "CelebA",
+    "INaturalist", "DTD", "EuroSAT", "FGVCAircraft", "GTSRB", "SUN397", "LSUN", "SBDataset", "Imagenette",
+})  # fmt: skip
 MEMORY_DATASETS = {
     "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28, "QMNIST": 28, "USPS": 16, "CIFAR10": 32, "CIFAR100": 32,
     "SVHN": 32, "STL10": 96, "SEMEION": 16, "TensorDataset": 0,
 }  # fmt: skip
-_DECODERS = frozenset(
-    {"PIL.Image.open", "Image.open", "cv2.imread", "cv2.imdecode", "imageio.imread", "imageio.v2.imread", "imageio.v3.imread",
-     "skimage.io.imread", "io.imread", "matplotlib.pyplot.imread", "plt.imread", "matplotlib.image.imread", "mpimg.imread",
-     "torchvision.io.read_image", "torchvision.io.decode_image", "torchvision.io.decode_jpeg", "pydicom.dcmread",
-     "pydicom.read_file", "pydicom.filereader.dcmread", "nibabel.load", "nib.load", "SimpleITK.ReadImage", "tifffile.imread",
-     "rasterio.open", "gdal.Open", "osgeo.gdal.Open", "openslide.OpenSlide", "tensorflow.io.decode_jpeg", "tensorflow.io.read_file",
-     "tensorflow.image.decode_jpeg", "tensorflow.image.decode_png", "tensorflow.io.decode_png", "tensorflow.io.decode_image",
-     "tensorflow.image.decode_image"}
-)  # fmt: skip
-_DECODER_NAMES = frozenset({"imread", "imdecode", "load_img", "read_image", "pil_loader", "default_loader", "dcmread", "cv2_imread", "open_image"})
-# Transforms that work on images one by one on the CPU; in brackets their cost for a photograph of 500 px, in milliseconds.
+_DECODERS = frozenset({
+    "PIL.Image.open", "Image.open", "cv2.imread", "cv2.imdecode", "imageio.imread", "imageio.v2.imread", "imageio.v3.imread",
+    "skimage.io.imread", "io.imread", "matplotlib.pyplot.imread", "plt.imread", "matplotlib.image.imread", "mpimg.imread",
+    "torchvision.io.read_image", "torchvision.io.decode_image", "torchvision.io.decode_jpeg", "pydicom.dcmread",
+    "pydicom.read_file", "pydicom.filereader.dcmread", "nibabel.load", "nib.load", "SimpleITK.ReadImage", "tifffile.imread",
+    "rasterio.open", "gdal.Open", "osgeo.gdal.Open", "openslide.OpenSlide", "tensorflow.io.decode_jpeg",
+    "tensorflow.io.read_file", "tensorflow.image.decode_jpeg", "tensorflow.image.decode_png", "tensorflow.io.decode_png",
+    "tensorflow.io.decode_image", "tensorflow.image.decode_image",
+})  # fmt: skip
+_DECODER_NAMES = frozenset(
+    {"imread", "imdecode", "load_img", "read_image", "pil_loader", "default_loader", "dcmread", "cv2_imread", "open_image"}
+)
+# Transforms that work on images one by one on the CPU; with their cost for a photograph of 500 px in milliseconds.
 HEAVY = {
-    "ElasticTransform": 20, "GridDistortion": 6, "OpticalDistortion": 6, "RandomPerspective": 8, "Perspective": 5, "RandomAffine": 4,
-    "Affine": 4, "ShiftScaleRotate": 3, "SafeRotate": 3, "PiecewiseAffine": 40, "CLAHE": 4, "RandomFog": 15, "RandomRain": 8, "RandomSnow": 6,
-    "RandomSunFlare": 8, "RandomShadow": 5, "MedianBlur": 3, "MotionBlur": 3, "GaussianBlur": 4, "GlassBlur": 60, "ISONoise": 8,
-    "GaussNoise": 8, "AugMix": 20, "RandAugment": 6, "AutoAugment": 6, "TrivialAugmentWide": 4, "Superpixels": 60, "ZoomBlur": 20,
-    "ColorJitter": 6, "HueSaturationValue": 3, "RandomRotation": 3, "Emboss": 4, "Sharpen": 4, "UnsharpMask": 6, "MultiplicativeNoise": 5,
-    "Defocus": 10, "RandomGridShuffle": 2, "FancyPCA": 10, "Equalize": 2, "RandomToneCurve": 2,
+    "ElasticTransform": 20, "GridDistortion": 6, "OpticalDistortion": 6, "RandomPerspective": 8, "Perspective": 5,
+    "RandomAffine": 4, "Affine": 4, "ShiftScaleRotate": 3, "SafeRotate": 3, "PiecewiseAffine": 40, "CLAHE": 4,
+    "RandomFog": 15, "RandomRain": 8, "RandomSnow": 6, "RandomSunFlare": 8, "RandomShadow": 5, "MedianBlur": 3,
+    "MotionBlur": 3, "GaussianBlur": 4, "GlassBlur": 60, "ISONoise": 8, "GaussNoise": 8, "AugMix": 20, "RandAugment": 6,
+    "AutoAugment": 6, "TrivialAugmentWide": 4, "Superpixels": 60, "ZoomBlur": 20, "ColorJitter": 6, "HueSaturationValue": 3,
+    "RandomRotation": 3, "Emboss": 4, "Sharpen": 4, "UnsharpMask": 6, "MultiplicativeNoise": 5, "Defocus": 10,
+    "RandomGridShuffle": 2, "FancyPCA": 10, "Equalize": 2, "RandomToneCurve": 2,
 }  # fmt: skip
-RANDOM = frozenset({*HEAVY, "RandomHorizontalFlip", "RandomVerticalFlip", "RandomResizedCrop", "RandomCrop", "HorizontalFlip", "VerticalFlip",
-    "Flip", "Transpose", "RandomRotate90", "RandomBrightnessContrast", "RandomGamma", "RandomErasing", "CoarseDropout", "Cutout",
-    "RandomGrayscale", "RandomSizedCrop", "RandomBrightness", "RandomContrast", "Rotate", "RandomScale", "RandomFlip", "RandomZoom",
-    "RandomTranslation", "RandomApply", "RandomChoice", "OneOf", "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAdjustSharpness",
-    "RandomAutocontrast", "RandomEqualize", "ToGray", "ChannelShuffle", "aug_transforms", "RandomHeight", "RandomWidth"})  # fmt: skip
-SIZING = frozenset({"Resize", "RandomResizedCrop", "CenterCrop", "RandomCrop", "RandomSizedCrop", "LongestMaxSize", "SmallestMaxSize", "Scale"})
+RANDOM = frozenset({
+    *HEAVY, "RandomHorizontalFlip", "RandomVerticalFlip", "RandomResizedCrop", "RandomCrop", "HorizontalFlip", "VerticalFlip",
+    "Flip", "Transpose", "RandomRotate90", "RandomBrightnessContrast", "RandomGamma", "RandomErasing", "CoarseDropout",
+    "Cutout", "RandomGrayscale", "RandomSizedCrop", "RandomBrightness", "RandomContrast", "Rotate", "RandomScale", "RandomFlip",
+    "RandomZoom", "RandomTranslation", "RandomApply", "RandomChoice", "OneOf", "RandomInvert", "RandomPosterize",
+    "RandomSolarize", "RandomAdjustSharpness", "RandomAutocontrast", "RandomEqualize", "ToGray", "ChannelShuffle",
+    "aug_transforms", "RandomHeight", "RandomWidth",
+})  # fmt: skip
+SIZING = frozenset(
+    {"Resize", "RandomResizedCrop", "CenterCrop", "RandomCrop", "RandomSizedCrop", "LongestMaxSize", "SmallestMaxSize", "Scale"}
+)
 # Known sets of photographs, by a part of their path or name: typical width and height.
 KNOWN_SIZES = (
     (re.compile(r"plant-?pathology-?202[01]", re.IGNORECASE), (2048, 1365)),
@@ -83,42 +91,35 @@ class Loader:
     work: SampleWork
 
 
+@remembered
 def loaders(program: Program) -> list[Loader]:
     """The DataLoaders of the program, neighbours included, in order."""
-    if "loaders" not in program.memory:
-        found = []
-        for call in program.calls_to("DataLoader", "FastDataLoader", "MultiEpochsDataLoader"):
-            root = program.name(call).partition(".")[0]
-            if root in ("torch_geometric", "dgl", "torchtext", "keras") or program.target(call) is not None:
-                continue
-            dataset = given(program, call, "dataset", 0)
-            workers = argument_values(program, call, "num_workers", 5, 0)
-            batch = number(program, given(program, call, "batch_size", 1))
-            work = sample_work(program, dataset) if dataset is not None else SampleWork("unknown")
-            found.append(Loader(call, workers, int(batch) if batch else None, dataset, work))
-        program.memory["loaders"] = found
-    return program.memory["loaders"]  # type: ignore[return-value]
+    found = []
+    for call in program.calls_to("DataLoader", "FastDataLoader", "MultiEpochsDataLoader"):
+        if program.name(call).startswith(("torch_geometric", "dgl", "torchtext", "keras")) or program.target(call) is not None:
+            continue
+        dataset = given(program, call, "dataset", 0)
+        workers = argument_values(program, call, "num_workers", 5, 0)
+        batch = number(program, given(program, call, "batch_size", 1))
+        work = sample_work(program, dataset) if dataset is not None else SampleWork("unknown")
+        found.append(Loader(call, workers, int(batch) if batch else None, dataset, work))
+    return found
 
 
 def sample_work(program: Program, dataset: ast.expr, deepest: int = 3) -> SampleWork:
     """What one sample of this dataset takes, by its class, its bases, what it wraps and the transforms it is given."""
-    best = SampleWork("unknown")
-    for end in origins(program, dataset):
-        work = _work_of(program, end, deepest)
-        if work.kind == "decodes":
-            return work
-        best = work if work.kind != "unknown" else best
-    if best.kind == "unknown":
-        classes = [work for owner in dataset_classes(program) if (work := class_work(program, owner)).kind != "unknown"]
-        if classes and all(work.kind == "decodes" for work in classes):
-            return classes[0]
-    return best
+    works = [_work_of(program, end, deepest) for end in origins(program, dataset)]
+    known = [work for work in works if work.kind != "unknown"]
+    if not known:  # what is known of every dataset class holds for this one
+        known = [work for owner in dataset_classes(program) if (work := class_work(program, owner)).kind != "unknown"]
+        known = known if all(work.kind == "decodes" for work in known) else []
+    return next((work for work in known if work.kind == "decodes"), known[-1] if known else SampleWork("unknown"))
 
 
 def _work_of(program: Program, end: ast.expr, deepest: int) -> SampleWork:
     if not isinstance(end, ast.Call):
         return SampleWork("unknown")
-    last = program.name(end).rpartition(".")[2]
+    last = program.last(end)
     target = program.target(end)
     if isinstance(target, ast.ClassDef):
         work = class_work(program, target)
@@ -129,46 +130,37 @@ def _work_of(program: Program, end: ast.expr, deepest: int) -> SampleWork:
     elif last in MEMORY_DATASETS:
         return SampleWork("memory", f"`{last}` holds its images in memory", end, MEMORY_DATASETS[last])
     arguments = [*end.args, *(word.value for word in end.keywords)]
-    if deepest:  # a dataset that wraps another one
-        for part in arguments:
-            if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
-                inner = _wrapped(program, part, deepest)
-                if inner.kind != "unknown":
-                    return inner
-    if any(transform_steps(program, part) for part in arguments) and target is None:
+    for part in arguments if deepest else ():  # a dataset that wraps another one
+        if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+            inner = _wrapped(program, part, deepest)
+            if inner.kind != "unknown":
+                return inner
+    if target is None and any(transform_steps(program, part) for part in arguments):
         return SampleWork("decodes", f"`{last}` applies image transforms to each sample", end)
     return SampleWork("unknown")
 
 
 def _wrapped(program: Program, part: ast.expr, deepest: int) -> SampleWork:
+    """What the datasets behind an argument take."""
     for end in origins(program, part):
-        if isinstance(end, ast.Call):
-            last = program.name(end).rpartition(".")[2]
-            target = program.target(end)
-            is_set = isinstance(target, ast.ClassDef) and is_dataset(program, target)
-            if is_set or last in FOLDER_DATASETS or last in MEMORY_DATASETS or last in ("Subset", "random_split", "ConcatDataset"):
-                work = _work_of(program, end, deepest - 1)
-                if work.kind != "unknown":
-                    return work
+        target, last = (program.target(end), program.last(end)) if isinstance(end, ast.Call) else (None, "")
+        is_set = isinstance(target, ast.ClassDef) and is_dataset(program, target)
+        if is_set or last in FOLDER_DATASETS or last in MEMORY_DATASETS or last in ("Subset", "random_split", "ConcatDataset"):
+            work = _work_of(program, end, deepest - 1)
+            if work.kind != "unknown":
+                return work
     return SampleWork("unknown")
 
 
+@remembered
 def class_work(program: Program, owner: ast.ClassDef) -> SampleWork:
     """What a class does per sample: does the code behind `__getitem__` or `__iter__` decode an image?"""
-    key = ("class work", owner)
-    if key not in program.memory:
-        program.memory[key] = _class_work(program, owner)
-    return program.memory[key]  # type: ignore[return-value]
-
-
-def _class_work(program: Program, owner: ast.ClassDef) -> SampleWork:
     for name in ("__getitem__", "__iter__", "__next__", "__data_generation", "get_example", "load_image"):
         method = program.method(owner, name)
         for call in program.reached(method) if method is not None else ():
             if is_decode(program, call):
                 return SampleWork("decodes", f"`{owner.name}.{name}` calls `{program.text(call.func)}` for each sample", call)
-    bases = program.base_names(owner)
-    for base in bases:
+    for base in program.base_names(owner):
         if base in FOLDER_DATASETS:
             return SampleWork("decodes", f"`{owner.name}` is an `{base}`, which decodes a file for each sample", owner)
         if base in MEMORY_DATASETS:
@@ -179,18 +171,43 @@ def _class_work(program: Program, owner: ast.ClassDef) -> SampleWork:
     return SampleWork("unknown")
 
 
+def is_peeked(program: Program, loader: ast.Call) -> bool:
+    """Is a loader made only to look at a batch: `next(iter(loader))` and nothing else?"""
+    statement = program.parents.get(loader)
+    names = [part.id for part in getattr(statement, "targets", ()) if isinstance(part, ast.Name)]
+    uses = [
+        node for name in names for node in _loads(program).get(name, ()) if program.function(node) is program.function(loader)
+    ]
+    around = [program.parents[node] for node in uses]
+    peeks = [isinstance(one, ast.Call) and program.last(one) == "iter" and _is_next(program, one) for one in around]
+    return bool(peeks) and all(peeks)
+
+
+def _is_next(program: Program, call: ast.Call) -> bool:
+    outer = program.parents.get(call)
+    return isinstance(outer, ast.Call) and program.last(outer) == "next"
+
+
+@remembered
+def _loads(program: Program) -> dict[str, list[ast.Name]]:
+    """Where the names of the program are read."""
+    found: dict[str, list[ast.Name]] = {}
+    for node in program.order:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.setdefault(node.id, []).append(node)
+    return found
+
+
 def is_decode(program: Program, call: ast.Call) -> bool:
     """Does this call read an image file?"""
     name = program.name(call)
     return name in _DECODERS or name.rpartition(".")[2] in _DECODER_NAMES
 
 
+@remembered
 def dataset_classes(program: Program) -> list[ast.ClassDef]:
     """Classes with `__getitem__` that are datasets by their bases or their name."""
-    if "datasets" not in program.memory:
-        every = [owner for owners in program.classes.values() for owner in owners]
-        program.memory["datasets"] = [owner for owner in every if is_dataset(program, owner)]
-    return program.memory["datasets"]  # type: ignore[return-value]
+    return [owner for owners in program.classes.values() for owner in owners if is_dataset(program, owner)]
 
 
 def is_dataset(program: Program, owner: ast.ClassDef) -> bool:
@@ -210,7 +227,13 @@ def is_sequence(program: Program, owner: ast.ClassDef) -> bool:
 # Feeds of a training ------------------------------------------------------------------------------------------------------
 
 FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
-TF_DATA = frozenset({"from_tensor_slices", "list_files", "TFRecordDataset", "from_generator", "image_dataset_from_directory", "from_tensors"})
+_TF_LOADS = (
+    "tensorflow_datasets.load", "tensorflow.data.Dataset.zip", "tensorflow.data.Dataset.load",
+    "tensorflow.data.experimental.load",
+)  # fmt: skip
+TF_DATA = frozenset(
+    {"from_tensor_slices", "list_files", "TFRecordDataset", "from_generator", "image_dataset_from_directory", "from_tensors"}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +250,7 @@ def feeds(program: Program, data: ast.expr | None) -> list[Feed]:
     for end in origins(program, data) if data is not None else ():
         if not isinstance(end, ast.Call):
             continue
-        last, target = program.name(end).rpartition(".")[2], program.target(end)
+        last, target = program.last(end), program.target(end)
         if target is None and last.endswith("DataLoader"):
             found.append(Feed("loader", end))
         elif last in FLOWS:
@@ -236,7 +259,7 @@ def feeds(program: Program, data: ast.expr | None) -> list[Feed]:
             found.append(Feed("sequence", end))
         elif isinstance(target, ast.FunctionDef) and any(isinstance(part, ast.Yield) for part in ast.walk(target)):
             found.append(Feed("generator", end))
-        elif last in TF_DATA or program.name(end) in ("tensorflow_datasets.load", "tensorflow.data.Dataset.zip"):
+        elif last in TF_DATA or program.name(end) in _TF_LOADS:
             found.append(Feed("tf.data", end))
     return found
 
@@ -268,9 +291,9 @@ def random_steps(program: Program, data: ast.expr | None) -> list[str]:
         elif (target := program.target(one.call)) is not None:
             calls += program.reached(target)
     for step in pipeline(program, data) if data is not None else ():
-        if program.name(step).rpartition(".")[2] == "map" and step.args and (mapped := program.definition(step.args[0])) is not None:
+        if program.last(step) == "map" and step.args and (mapped := program.definition(step.args[0])) is not None:
             calls += program.reached(mapped)
-    names += [program.name(call).rpartition(".")[2] for call in calls if is_random(program, call)]
+    names += [program.last(call) for call in calls if is_random(program, call)]
     return list(dict.fromkeys(names))
 
 
@@ -301,7 +324,7 @@ WARPS = ("rotation_range", "shear_range", "zoom_range", "width_shift_range", "he
 
 def random_options(program: Program, generator: ast.Call) -> list[str]:
     """The options of an `ImageDataGenerator` that change images at random."""
-    if program.name(generator).rpartition(".")[2] != "ImageDataGenerator":
+    if program.last(generator) != "ImageDataGenerator":
         return []
     names = (*WARPS, "horizontal_flip", "vertical_flip", "brightness_range")
     return [name for name in names if (expr := given(program, generator, name)) and value(program, expr) not in (0, None, False)]
@@ -315,40 +338,37 @@ def transform_steps(program: Program, expr: ast.expr) -> list[ast.Call]:
     found: list[ast.Call] = []
     for end in origins(program, expr):
         if isinstance(end, ast.Call):
-            last = program.name(end).rpartition(".")[2]
-            if last in ("Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomChoice", "ReplayCompose"):
+            last = program.last(end)
+            if last in _GROUPS:
                 found += list(listed_transforms(program, end))
             elif last in RANDOM or last in SIZING:
                 found.append(end)
-            elif isinstance(target := program.target(end), ast.ClassDef):
-                found += _steps_of_class(program, target)
+            elif isinstance(target := program.target(end), ast.ClassDef) and program.method(target, "__call__") is not None:
+                inner = [call for call in program.calls_in(target) if program.last(call) == "Compose"]  # a class that holds one
+                found += [step for call in inner for step in listed_transforms(program, call)]
         elif isinstance(end, ast.Dict):
             found += [step for item in end.values for step in transform_steps(program, item)]
         elif isinstance(end, ast.Lambda):
-            found += [call for call in program.calls_in(end) if program.name(call).rpartition(".")[2] in RANDOM]
+            found += [call for call in program.calls_in(end) if program.last(call) in RANDOM]
     return found
 
 
-def _steps_of_class(program: Program, owner: ast.ClassDef) -> list[ast.Call]:
-    """A class of the author's that holds a Compose and is called."""
-    if program.method(owner, "__call__") is None:
-        return []
-    return [step for call in program.calls_in(owner) if program.name(call).rpartition(".")[2] == "Compose" for step in listed_transforms(program, call)]
+_GROUPS = ("Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomChoice", "ReplayCompose")
 
 
 def listed_transforms(program: Program, call: ast.Call, deepest: int = 4) -> Iterator[ast.Call]:
     """The calls in the list that a `Compose` is given, those of groups inside it too."""
     first = given(program, call, "transforms", 0)
-    lists = [end for end in origins(program, first) if isinstance(end, ast.List | ast.Tuple)] if first is not None else []
-    if not lists and call.args and program.name(call).rpartition(".")[2] == "Sequential":
-        lists = [ast.List(elts=list(call.args), ctx=ast.Load())]
-    for one in lists[:4]:
-        for part in one.elts:
-            for end in origins(program, part, through=False) if isinstance(part, ast.Name | ast.Attribute | ast.IfExp) else [part]:
-                if isinstance(end, ast.Call):
-                    yield end
-                    if deepest and end.args and program.name(end).rpartition(".")[2] in ("OneOf", "SomeOf", "RandomApply", "Sequential", "Compose", "RandomChoice"):
-                        yield from listed_transforms(program, end, deepest - 1)
+    lists = [end.elts for end in origins(program, first) if isinstance(end, ast.List | ast.Tuple)] if first is not None else []
+    if not lists and program.last(call) == "Sequential":
+        lists = [call.args]
+    for part in (part for parts in lists[:4] for part in parts):
+        named = isinstance(part, ast.Name | ast.Attribute | ast.IfExp)
+        for end in origins(program, part, through=False) if named else [part]:
+            if isinstance(end, ast.Call):
+                yield end
+                if deepest and program.last(end) in _GROUPS:
+                    yield from listed_transforms(program, end, deepest - 1)
 
 
 def compositions(program: Program) -> list[ast.Call]:
@@ -358,7 +378,7 @@ def compositions(program: Program) -> list[ast.Call]:
 
 def size_of(program: Program, step: ast.Call) -> int | None:
     """The longer edge that a sizing transform gives, in pixels."""
-    last = program.name(step).rpartition(".")[2]
+    last = program.last(step)
     if last not in SIZING:
         return None
     for expr in (given(program, step, "size", 0), given(program, step, "height", 0), given(program, step, "max_size", 0)):
@@ -378,28 +398,17 @@ def known_size(texts: list[str]) -> tuple[int, int] | None:
     return None
 
 
+@remembered
 def constants(program: Program) -> list[str]:
     """The text constants of the file that look like paths or names of sets."""
-    if "constants" not in program.memory:
-        program.memory["constants"] = [
-            node.value
-            for node in program.order
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and 3 < len(node.value) < 200 and "\n" not in node.value
-        ]
-    return program.memory["constants"]  # type: ignore[return-value]
-
-
-def self_values(program: Program, owner: ast.ClassDef, name: str) -> list[ast.expr]:
-    return class_attribute(program, owner, name)
+    texts = [node.value for node in program.order if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [text for text in texts if 3 < len(text) < 200 and "\n" not in text]
 
 
 def in_display(program: Program, node: ast.AST) -> bool:
     """Is this in a loop or function that draws pictures? What is done there is done for a handful."""
-    loop = program.loop(node)
-    for block in (loop, program.function(node)):
-        if block is not None and not isinstance(block, FUNCTIONS[2]) and any(program.name(call).rpartition(".")[2] in DRAWS for call in program.calls_in(block)):
-            return True
-    return False
+    blocks = [block for block in (program.loop(node), program.function(node)) if not isinstance(block, ast.Lambda | None)]
+    return any(program.last(call) in DRAWS for block in blocks for call in program.calls_in(block))
 
 
 DRAWS = frozenset({"imshow", "subplot", "subplots", "show_image", "make_grid", "add_subplot", "matshow", "display"})
@@ -407,6 +416,7 @@ DRAWS = frozenset({"imshow", "subplot", "subplots", "show_image", "make_grid", "
 
 # What runs per sample -----------------------------------------------------------------------------------------------------
 
+_STEP_METHODS = ("__call__", "forward", "apply")
 _SAMPLE_METHODS = ("__getitem__", "__getitems__", "__data_generation", "_load_image", "load_image", "load_sample")
 _HANDED = {
     "map": 0, "numpy_function": 0, "py_function": 0, "interleave": 0, "from_generator": 0, "Lambda": 0, "DataLoader": 6,
@@ -415,30 +425,25 @@ _HANDED = {
 _HANDED_WORDS = ("func", "map_func", "collate_fn", "loader", "transform", "preprocessing_function", "generator", "function")
 
 
+@remembered
 def sample_functions(program: Program) -> dict[ast.AST, ast.AST]:
     """The functions that run once for each sample, with those they call, each with the first one that led to it."""
-    if "sample functions" not in program.memory:
-        starts: list[ast.AST] = []
-        for owner in dataset_classes(program):
-            starts += [method for name in _SAMPLE_METHODS if (method := program.method(owner, name)) is not None]
-        for call in program.calls_to(*_HANDED):
-            position = _HANDED[program.name(call).rpartition(".")[2]]
-            handed = [word.value for word in call.keywords if word.arg in _HANDED_WORDS] + call.args[position : position + 1]
-            receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if program.name(call).rpartition(".")[2] == "map" and not (isinstance(receiver, ast.Name | ast.Call) and program.imports_any("tensorflow")):
-                continue  # of Python, of a column of pandas, of Hugging Face: runs once
-            starts += [found for part in handed if isinstance(found := program.definition(part), FUNCTIONS)]
-        for step in (step for call in compositions(program) for step in listed_transforms(program, call)):
-            if isinstance(owner_of := program.target(step), ast.ClassDef):
-                starts += [method for name in ("__call__", "forward", "apply") if (method := program.method(owner_of, name)) is not None]
-        found: dict[ast.AST, ast.AST] = {}
-        for start in starts:
-            found.setdefault(start, start)
-            for call in program.reached(start):
-                for inner in program.runs(call):
-                    found.setdefault(inner, start)
-        program.memory["sample functions"] = found
-    return program.memory["sample functions"]  # type: ignore[return-value]
+    methods: list[tuple[ast.ClassDef, tuple[str, ...]]] = [(owner, _SAMPLE_METHODS) for owner in dataset_classes(program)]
+    steps = [step for call in compositions(program) for step in listed_transforms(program, call)]
+    methods += [(owner, _STEP_METHODS) for step in steps if isinstance(owner := program.target(step), ast.ClassDef)]
+    starts: list[ast.AST] = [one for owner, names in methods for name in names if (one := program.method(owner, name))]
+    for call in program.calls_to(*_HANDED):
+        receiver, last = call.func.value if isinstance(call.func, ast.Attribute) else None, program.last(call)
+        if last == "map" and not (isinstance(receiver, ast.Name | ast.Call) and program.imports_any("tensorflow")):
+            continue  # of Python, of a column of pandas, of Hugging Face: runs once
+        handed = [word.value for word in call.keywords if word.arg in _HANDED_WORDS] + call.args[_HANDED[last] :][:1]
+        starts += [found for part in handed if isinstance(found := program.definition(part), FUNCTIONS)]
+    found_by: dict[ast.AST, ast.AST] = {}
+    for start in starts:
+        found_by.setdefault(start, start)
+        for inner in (inner for call in program.reached(start) for inner in program.runs(call)):
+            found_by.setdefault(inner, start)
+    return found_by
 
 
 def per_sample(program: Program, expr: ast.AST, deepest: int = 5) -> bool:

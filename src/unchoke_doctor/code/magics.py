@@ -3,7 +3,7 @@
 In comes a cell as written, out goes Python with the same number of lines, in which every expression kept is at its old line and
 column. `%time x = f()` keeps `x = f()`, `files = !ls` becomes an assignment of a list, other magics become `pass`. Says too
 whether the cell is run as Python at all (`%%bash` and `%%writefile` cells are not), which file a cell writes, and which scripts
-its lines run. Nothing is parsed here.
+`%run` runs. Nothing is parsed here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 _PYTHON_CELLS = frozenset(
     {"time", "timeit", "capture", "prun", "memit", "mprun", "lprun", "debug", "choke", "px", "wandb", "pyinstrument"}
 )
-_OTHER_CELLS = frozenset(
-    {"bash", "sh", "script", "system", "sx", "!", "cmd", "powershell", "writefile", "file", "html", "javascript", "js", "latex",
-     "markdown", "svg", "perl", "ruby", "pypy", "python", "python2", "python3", "cython", "sql", "bigquery", "r", "julia", "cu",
-     "writetemplate", "appendfile", "css", "shell", "rust", "skip", "false", "script_magic", "ai", "manim", "mermaid", "dot"}
-)  # fmt: skip
+_OTHER_CELLS = frozenset({
+    "bash", "sh", "script", "system", "sx", "!", "cmd", "powershell", "writefile", "file", "html", "javascript", "js", "latex",
+    "markdown", "svg", "perl", "ruby", "pypy", "python", "python2", "python3", "cython", "sql", "bigquery", "r", "julia", "cu",
+    "writetemplate", "appendfile", "css", "shell", "rust", "skip", "false", "script_magic", "ai", "manim", "mermaid", "dot",
+})  # fmt: skip
 # Line magics whose argument is Python that is run.
 _TIMED = re.compile(r"%(?:time|timeit|prun|memit|mprun|lprun)\b(?:[ \t]+-[a-zA-Z]+(?:[ \t]*[\d.]+)?)*[ \t]+(?=[^\s-])")
 _ASSIGNED = re.compile(r"^([\w.,\[\]'\" \t()*]*\w[\])\s,]*=[ \t]*)([!%])")
@@ -30,10 +30,7 @@ _HELP = re.compile(r"^\s*(?:\?{1,2}\s*[\w.*%]+|[%\w.*\[\]()'\"]+\?{1,2})\s*$")
 _CELL_MAGIC = re.compile(r"%%([A-Za-z_!]\w*|!)")
 FILE_CELLS = frozenset({"writefile", "file", "appendfile", "writetemplate"})
 SHELL_CELLS = frozenset({"bash", "sh", "shell", "script", "!", "system", "sx", "cmd", "powershell"})
-_RUN_MAGIC = re.compile(r"^\s*%run\s+(?P<rest>.+)")
-_SHELL_LINE = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?:system|sx)\s)\s*(?P<rest>.+)")
-_LAUNCHERS = re.compile(r"^(?:python[\d.]*|torchrun|accelerate|deepspeed|ipython[\d.]*|\{sys\.executable\})$")
-_SCRIPT = re.compile(r"^[^-].*\.(?:py|ipynb)$")
+_RUN_MAGIC = re.compile(r"^\s*%run\s+(.+)")
 # What may hide a line's beginning: strings, comments, brackets.
 _TOKENS = re.compile(
     r"""(?P<comment>\#[^\r\n]*)|(?P<triple>\"\"\"|''')|(?P<string>"(?:\\.|[^"\\\r\n])*"?|'(?:\\.|[^'\\\r\n])*'?)"""
@@ -66,15 +63,6 @@ class WrittenFile:
         return self.name.endswith(".py")
 
 
-@dataclass(frozen=True)
-class ScriptRun:
-    """A line that runs a script: by `%run` with the notebook's own names (`shares`), by `!python` in a process of its own."""
-
-    line: int
-    name: str
-    shares: bool
-
-
 def written_file(text: str) -> WrittenFile | None:
     """The file that a cell writes instead of running; None for every other cell."""
     first = next((line.strip() for line in split_lines(text) if line.strip()), "")
@@ -95,30 +83,13 @@ def written_python(text: str) -> str:
     return "\n".join(lines)
 
 
-def script_runs(text: str, language: str = "python") -> Iterator[ScriptRun]:
-    """The scripts that the lines of a cell run, in order; in a cell of the shell every line may."""
-    if "run" not in text and ".py" not in text:
-        return
-    for number, line in enumerate(split_lines(text), start=1):
-        magic = _RUN_MAGIC.match(line)
-        shell = None if language in SHELL_CELLS else _SHELL_LINE.match(line)
-        if magic:
-            yield from (ScriptRun(number, name, True) for name in _scripts(magic["rest"], launched=True))
-        elif shell or (language in SHELL_CELLS and not line.lstrip().startswith(("#", "%%"))):
-            yield from (ScriptRun(number, name, False) for name in _scripts(shell["rest"] if shell else line, launched=False))
-
-
-def _scripts(command: str, *, launched: bool) -> Iterator[str]:
-    """The first script after a launcher in each part of a command line, or the first word of `%run` that is no option."""
-    for part in re.split(r"&&|;|\|\|?", command):
-        words = _words(part)
-        begin = 0 if launched else next((at + 1 for at, word in enumerate(words) if _LAUNCHERS.match(word)), len(words))
-        name = next((word for word in words[begin:] if _SCRIPT.match(word)), "")
-        bare = next((word for word in words if not word.startswith("-")), "") if launched else ""
-        if name or bare:
-            yield name or f"{bare}.py"
-        if launched:
-            return
+def run_scripts(text: str) -> Iterator[str]:
+    """The scripts that `%run` lines of a cell run with the notebook's own names."""
+    for line in split_lines(text) if "%run" in text else ():
+        found = _RUN_MAGIC.match(line)
+        name = next((word for word in _words(found[1]) if not word.startswith("-")), "") if found else ""
+        if name:
+            yield name if name.endswith(".py") else f"{name}.py"
 
 
 def _words(command: str) -> list[str]:

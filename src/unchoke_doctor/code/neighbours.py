@@ -7,11 +7,12 @@ is wrong in them is found when they are linted themselves.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke_doctor.code.magics import script_runs
-from unchoke_doctor.code.program import Program
+from unchoke_doctor.code.magics import run_scripts
+from unchoke_doctor.code.program import Program, import_base
 from unchoke_doctor.code.source import SourceFile, parse_source
 
 _MOST_FILES = 16
@@ -26,47 +27,32 @@ def read_program(source: SourceFile) -> Program:
 
 def _neighbours(source: SourceFile) -> list[tuple[str, SourceFile]]:
     """Modules by the name they are imported with, breadth first: those that modules import come after."""
-    folder = Path(source.path).parent
-    roots = [folder, *_above(folder)]
+    path = Path(source.path)
+    roots = [path.parent, *_above(path.parent)]
     written = {script.name.removesuffix(".py").replace("/", "."): script for script in source.scripts}
     found: dict[str, SourceFile] = {}
-    seen: set[Path] = {_real(Path(source.path))}
-    todo = [("", name) for name in _imported(source)]
+    seen = {os.path.realpath(path)}
+    todo = list(_imported(source, ""))
     while todo and len(found) < _MOST_FILES:
-        asker, name = todo.pop(0)
-        plain = _absolute(name, asker)
-        if not plain or plain in found:
-            continue
-        other = written.get(plain) or _read(plain, roots, seen)
+        name = todo.pop(0)
+        other = None if name in found else written.get(name) or _read(name, roots, seen)
         if other is not None:
-            found[plain] = other
-            todo += [(plain, inner) for inner in _imported(other)]
+            found[name] = other
+            todo += _imported(other, name)
     return list(found.items())
 
 
-def _imported(source: SourceFile) -> Iterator[str]:
-    """The names that may be modules: `a.b` and `a.b.c` of `from a.b import c`, `.x` of a relative import, scripts of `%run`."""
+def _imported(source: SourceFile, asker: str) -> Iterator[str]:
+    """The names that may be modules: those of `from a.b import c`, relative ones seen from `asker`, scripts of `%run`."""
     for cell in source.cells:
         for part in cell.imports:
             if isinstance(part, ast.Import):
                 yield from (alias.name for alias in part.names)
-            else:
-                base = "." * part.level + (part.module or "")
-                if part.module:
-                    yield base
-                yield from (f"{base}.{alias.name}" if part.module else base + alias.name for alias in part.names if alias.name != "*")
+                continue
+            base = import_base(part, asker, source.path)
+            yield from (name.strip(".") for name in (base, *(f"{base}.{alias.name}" for alias in part.names)))
         if cell.kind == "code":
-            yield from (run.name.removesuffix(".py").replace("/", ".") for run in script_runs(cell.text, cell.language) if run.shares)
-
-
-def _absolute(name: str, asker: str) -> str:
-    """A relative name seen from the module that imports it."""
-    plain = name.lstrip(".")
-    level = len(name) - len(plain)
-    if not level:
-        return plain
-    package = asker.split(".")[:-level] if asker else []
-    return ".".join([*package, plain])
+            yield from (name.removesuffix(".py").replace("/", ".") for name in run_scripts(cell.text))
 
 
 def _above(folder: Path) -> Iterator[Path]:
@@ -78,24 +64,17 @@ def _above(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-def _read(name: str, roots: list[Path], seen: set[Path]) -> SourceFile | None:
+def _read(name: str, roots: list[Path], seen: set[str]) -> SourceFile | None:
+    """The first file of this name below one of the roots that was not read yet."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return None
     for root in roots:
         for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
             try:
-                if not path.is_file() or path.stat().st_size > _LONGEST_BYTES or _real(path) in seen:
-                    continue
-                seen.add(_real(path))
-                return parse_source(str(path), path.read_bytes())
+                if path.is_file() and path.stat().st_size <= _LONGEST_BYTES and os.path.realpath(path) not in seen:
+                    seen.add(os.path.realpath(path))
+                    return parse_source(str(path), path.read_bytes())
             except OSError:
                 continue  # a file that cannot be read is no neighbour
     return None
-
-
-def _real(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        return path

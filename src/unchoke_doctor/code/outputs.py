@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from unchoke_doctor.code.source import Cell, SourceFile
 
-_KERAS = re.compile(r"(?P<steps>\d+)/(?P=steps)\s+(?:\[=+\]|━+)\s*-?\s*(?P<time>\d[\dhms: ]*?)s?\s+(?P<step>\d+)(?P<unit>us|ms|s)/(?:step|epoch)")
+_KERAS = re.compile(
+    r"(?P<steps>\d+)/(?P=steps)\s+(?:\[=+\]|━+)\s*-?\s*(?P<time>\d[\dhms: ]*?)s?\s+(?P<step>\d+)(?P<unit>us|ms|s)/(?:step|epoch)"
+)
 _KERAS_PLAIN = re.compile(r"(?P<steps>\d+)/(?P=steps)\s+(?:\[=+\]|━+)\s*-\s*(?P<time>\d+)s\b")
 _TQDM = re.compile(
     r"(?P<n>\d+)/(?P=n)\s*\[(?P<time>(?:\d+:)?\d+:\d\d)<(?:0?0:)?00:00,\s*(?P<rate>[\d.]+)\s*(?P<unit>\w+/s|s/\w+)"
@@ -22,25 +24,38 @@ _EPOCH_TIME = re.compile(
     r"(?:(?P<min>\d+)\s*m(?:in)?\w*[ ,:]*)?(?P<s>\d+(?:\.\d+)?)\s*(?:s\b|sec|\bs$|$|\))",
     re.IGNORECASE | re.MULTILINE,
 )
-_TRAINING_TIME = re.compile(r"train\w*[^\n]{0,40}?\b(?:in|time|took)\b\D{0,12}(?:(?P<h>\d+)h\s*)?(?P<m>\d+)m\w*\s+(?P<s>\d+(?:\.\d+)?)s", re.IGNORECASE)
+_TRAINING_TIME = re.compile(
+    r"train\w*[^\n]{0,40}?\b(?:in|time|took)\b\D{0,12}(?:(?P<h>\d+)h\s*)?(?P<m>\d+)m\w*\s+(?P<s>\d+(?:\.\d+)?)s", re.IGNORECASE
+)
 _EPOCH_LINE = re.compile(r"^\s*epoch[\s:#\[(]*(\d+)", re.IGNORECASE | re.MULTILINE)
-_WALL = re.compile(r"(?:Wall time|CPU times: .*total): (?:(?P<d>\d+)d )?(?:(?P<h>\d+)h )?(?:(?P<m>\d+)min )?(?P<s>[\d.]+) ?(?P<unit>ms|[uµ]s|s)")
+_WALL = re.compile(
+    r"(?:Wall time|CPU times: .*total): (?:(?P<d>\d+)d )?(?:(?P<h>\d+)h )?(?:(?P<m>\d+)min )?(?P<s>[\d.]+) ?(?P<unit>ms|[uµ]s|s)"
+)
 _IMAGES = (
     re.compile(r"Found (\d+) (?:validated )?(?:images?|image filenames|files) belonging to"),
     re.compile(r"Number of datapoints: (\d+)"),
-    re.compile(r"train\w*\W+(?:images|samples|examples|data ?set|set|size|data)\b[\w ]{0,16}\W{1,12}(\d{3,7})(?![\d.]*\d)", re.IGNORECASE),
+    re.compile(
+        r"train\w*\W+(?:images|samples|examples|data ?set|set|size|data)\b[\w ]{0,16}\W{1,12}(\d{3,7})(?![\d.]*\d)", re.IGNORECASE
+    ),
     re.compile(r"\b(\d{2,7}) (?:images|samples|pictures|photos)\b", re.IGNORECASE),
 )  # fmt: skip
 _GPU = re.compile(
     r"\b(Tesla \w+|NVIDIA (?:GeForce |RTX |A|H|L|T)[\w -]*\w|GeForce [RG]TX \d+\w*(?: Ti)?|Quadro \w+|A100|V100|P100|RTX \d{4})"
     r"|(?<![\w'\"])cuda(?::\d)?(?=['\"\s)]|$)|device_type: ?\"?GPU|/device:GPU:\d|PhysicalDevice\(name='/physical_device:GPU"
 )
-_CPU = re.compile(r"^\s*(?:using |device:? ?|running on |training on )*(?:device\(type=)?['\"]?cpu['\"]?\)?\s*$", re.IGNORECASE | re.MULTILINE)
+_CPU = re.compile(
+    r"^\s*(?:using |device:? ?|running on |training on )*(?:device\(type=)?['\"]?cpu['\"]?\)?\s*$", re.IGNORECASE | re.MULTILINE
+)
 _NO_CUDA = re.compile(r"(?:cuda|gpu)[^\n]{0,30}(?:not available|available\W+False|: ?False|unavailable)|no gpu", re.IGNORECASE)
 _UTILISATION = re.compile(r"MiB\s*/\s*\d+MiB\s*\|\s*(\d+)%\s+Default")
 _WORKERS = re.compile(r"suggested max number of worker in current system is (\d+)")
-_MEMORY = re.compile(r"CUDA out of memory|OOM when allocating|ResourceExhaustedError|MemoryError|Unable to allocate [\d.]+ [GM]iB|Killed", re.IGNORECASE)
-_SPAWN = re.compile(r"[A-Za-z]:\\\\?(?:Users|Anaconda|Program)|/Users/\w+/|/opt/homebrew|device\(type='mps'\)|AttributeError: Can't get attribute")
+_MEMORY = re.compile(
+    r"CUDA out of memory|OOM when allocating|ResourceExhaustedError|MemoryError|Unable to allocate [\d.]+ [GM]iB|Killed",
+    re.IGNORECASE,
+)
+_SPAWN = re.compile(
+    r"[A-Za-z]:\\\\?(?:Users|Anaconda|Program)|/Users/\w+/|/opt/homebrew|device\(type='mps'\)|AttributeError: Can't get attribute"
+)
 _LINUX = re.compile(r"/usr/local/lib/python|/opt/conda/|/kaggle/|/content/|/home/\w+/")
 
 

@@ -1,21 +1,24 @@
 """One index of a program: the cells of a notebook joined in order (a script is one cell) and the modules that lie beside it.
 
-Rules ask it for calls by their dotted name, for what a name is bound to, for the function that a call runs, and for everything that
-runs inside a block. It is built in one walk; every later answer costs what it returns. It never runs code and never raises on
-code that parses.
+Rules ask it for calls by their dotted name, for what a name is bound to, for the function that a call runs, and for
+everything that runs inside a block. It is built in one walk; every later answer costs what it returns. It never runs code and
+never raises on code that parses.
 """
 
 from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeGuard
+from functools import wraps
+from typing import Concatenate, Literal, ParamSpec, TypeGuard, TypeVar, cast
 
 from unchoke_doctor.code.magics import split_lines
 from unchoke_doctor.code.source import Cell, CodePlace, SourceFile
 
+P = ParamSpec("P")
+R = TypeVar("R")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
@@ -23,7 +26,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.Match, ast.match_case)
-_SKIPPED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+_NO_NODES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "kind", "level", "module", "conversion"})
 _MOST_BINDINGS = 12  # of one name that are looked at; a notebook that binds `model` 800 times gives its last ones
 # Other names of the same library.
 _SPELLINGS = (
@@ -83,10 +86,10 @@ class Program:
                 self._walk(module, tree)
         self._call_orders = [self.order[call] for call in self.calls]
         self._names: dict[ast.AST, str] = {}
-        self._modules_by_name = {module.name: module for module in self.modules[1:]}
+        self.neighbours = {module.name: module for module in self.modules[1:]}
         self.calls_by_name: dict[str, list[ast.Call]] = {}
         for call in self.calls:
-            self.calls_by_name.setdefault(self.name(call).rpartition(".")[2], []).append(call)
+            self.calls_by_name.setdefault(self.last(call), []).append(call)
         self._targets: dict[ast.Call, FunctionNode | ast.ClassDef | None] = {}
         self._callers: dict[ast.AST, list[ast.Call]] | None = None
         self._reached: dict[ast.AST, list[ast.Call]] = {}
@@ -107,10 +110,12 @@ class Program:
             order[node] = len(order)
             self._record(module, node)
             stack.append((node, True))
-            children = [child for child in ast.iter_child_nodes(node) if not isinstance(child, _SKIPPED)]
-            for child in reversed(children):
-                parents[child] = node
-                stack.append((child, False))
+            for name in reversed(node._fields):
+                value = getattr(node, name, None) if name not in _NO_NODES else None
+                for child in reversed(value) if isinstance(value, list) else (value,):
+                    if isinstance(child, ast.AST):
+                        parents[child] = node
+                        stack.append((child, False))
 
     def _record(self, module: Module, node: ast.AST) -> None:
         match node:
@@ -147,12 +152,12 @@ class Program:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]
                 module.imports[alias.asname or name] = name
             return
-        base = "." * node.level + (node.module or "")
+        base = import_base(node, module.name, module.path)
         for alias in node.names:
             if alias.name == "*":
                 module.stars.append(base)
             else:
-                module.imports[alias.asname or alias.name] = f"{base}.{alias.name}" if base.strip(".") else base + alias.name
+                module.imports[alias.asname or alias.name] = f"{base}.{alias.name}".strip(".")
 
     def _record_parameters(self, node: FunctionNode) -> None:
         every = node.args
@@ -194,10 +199,12 @@ class Program:
             node = parent
 
     def module(self, node: ast.AST) -> Module:
-        top = node
-        for top in self.above(node):
-            pass
-        return self._roots[top][0]
+        return self._roots[self._top(node)][0]
+
+    def _top(self, node: ast.AST) -> ast.AST:
+        while (parent := self.parents.get(node)) is not None:
+            node = parent
+        return node
 
     def is_own(self, node: ast.AST) -> bool:
         return self.module(node) is self.own
@@ -227,25 +234,22 @@ class Program:
 
     def scope(self, node: ast.AST) -> object:
         """The function or class whose names a statement binds, or its module."""
-        top = node
-        for top in self.above(node):
-            if isinstance(top, (*FUNCTIONS, ast.ClassDef)):
-                return top
-        return self._roots[top][0]
+        around = (part for part in self.above(node) if isinstance(part, (*FUNCTIONS, ast.ClassDef)))
+        return next(around, None) or self.module(node)
 
     def cell(self, node: ast.AST) -> Cell:
         """The cell a node stands in; of a script, all of it."""
-        top = node
-        for top in (node, *self.above(node)):
-            pass
-        return self._roots[top][1]
+        return self._roots[self._top(node)][1]
 
     def place(self, node: ast.AST) -> CodePlace:
         cell = self.cell(node)
         anchor = node if hasattr(node, "lineno") else self.statement(node)
-        line, end_line = getattr(anchor, "lineno", 1), getattr(anchor, "end_lineno", None) or getattr(anchor, "lineno", 1)
+        line: int = getattr(anchor, "lineno", 1)
+        end_line: int = getattr(anchor, "end_lineno", None) or line
         begin = self._column(cell, line, getattr(anchor, "col_offset", 0))
-        return CodePlace(cell.number, line, begin, end_line, self._column(cell, end_line, getattr(anchor, "end_col_offset", 0) or 0))
+        return CodePlace(
+            cell.number, line, begin, end_line, self._column(cell, end_line, getattr(anchor, "end_col_offset", 0) or 0)
+        )
 
     def _column(self, cell: Cell, line: int, offset: int) -> int:
         """Characters, where the syntax tree counts bytes and knows nothing of the indentation of a whole cell."""
@@ -265,7 +269,7 @@ class Program:
     # Names ----------------------------------------------------------------------------------------------------------------
 
     def name(self, node: ast.AST) -> str:
-        """The dotted name of an expression, imports and aliases followed: `torch.utils.data.DataLoader`. Of a call, what it calls.
+        """The dotted name of an expression or of what a call calls, aliases followed: `torch.utils.data.DataLoader`.
 
         What is called on a result is named by that: `pathlib.Path().glob`. Unknown beginnings are `?`.
         """
@@ -290,6 +294,10 @@ class Program:
                 name = usual + name.removeprefix(spelling)
         self._names[node] = name
         return name
+
+    def last(self, node: ast.AST) -> str:
+        """The last part of the dotted name: `DataLoader`."""
+        return self.name(node).rpartition(".")[2]
 
     def _root(self, node: ast.Name, deepest: int = 3) -> str:
         """What a bare name stands for: an import, or another name that was given this one."""
@@ -375,6 +383,11 @@ class Program:
                 return True
         return False
 
+    def values_of(self, module: Module, name: str) -> list[ast.expr]:
+        """What a name of a module is bound to at its top."""
+        found = [binding.value for binding in self.bindings.get((module, name), ()) if binding.how == "value"]
+        return [value for value in found if value is not None][-_MOST_BINDINGS:]
+
     # Functions ------------------------------------------------------------------------------------------------------------
 
     def target(self, call: ast.Call) -> FunctionNode | ast.ClassDef | None:
@@ -400,7 +413,7 @@ class Program:
         if isinstance(owner_class, ast.ClassDef):
             return self.method(owner_class, node.attr)
         dotted = self.name(node)
-        if found := self._in_neighbour(dotted, self.module(node)):
+        if found := self._in_neighbour(dotted):
             return found
         if isinstance(receiver, ast.Call) and isinstance(made := self.target(receiver), ast.ClassDef):
             return self.method(made, node.attr)
@@ -418,7 +431,11 @@ class Program:
         elif isinstance(node, ast.Attribute):
             values = [value for _, value in self.stored.get(node.attr, ())[-_MOST_BINDINGS:]]
         for value in values:
-            while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda", "eval"):
+            while (
+                isinstance(value, ast.Call)
+                and isinstance(value.func, ast.Attribute)
+                and value.func.attr in ("to", "cuda", "eval")
+            ):
                 value = value.func.value
             if isinstance(value, ast.Call) and isinstance(found := self.target(value), ast.ClassDef):
                 return found
@@ -427,40 +444,30 @@ class Program:
     def _named(self, node: ast.Name) -> FunctionNode | ast.ClassDef | None:
         for binding in reversed(self.bound(node)):
             if binding.how == "definition" and isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
-                return binding.node  # type: ignore[return-value]
+                return binding.node
             if binding.how == "value" and isinstance(binding.value, ast.Lambda):
                 return binding.value
         module = self.module(node)
         if node.id in module.imports:
-            return self._in_neighbour(module.imports[node.id], module)
+            return self._in_neighbour(module.imports[node.id])
         for star in module.stars:
-            if found := self._in_neighbour(f"{star}.{node.id}", module):
+            if found := self._in_neighbour(f"{star}.{node.id}"):
                 return found
         return None
 
-    def _in_neighbour(self, dotted: str, asker: Module) -> FunctionNode | ast.ClassDef | None:
+    def _in_neighbour(self, dotted: str) -> FunctionNode | ast.ClassDef | None:
         """What `package.module.name` defines, where that module was read; packages that pass a name on are followed."""
         for _ in range(4):
             base, _, name = dotted.rpartition(".")
-            module = self.neighbour(base, asker)
+            module = self.neighbours.get(base)
             if module is None:
                 return None
             for binding in self.bindings.get((module, name), ()):
                 if binding.how == "definition" and isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
-                    return binding.node  # type: ignore[return-value]
+                    return binding.node
             if name not in module.imports:
                 return None
-            dotted, asker = module.imports[name], module
-        return None
-
-    def neighbour(self, name: str, asker: Module) -> Module | None:
-        """The module that was read for this import; relative names are looked up by their end."""
-        plain = name.lstrip(".")
-        if plain in self._modules_by_name:
-            return self._modules_by_name[plain]
-        if name.startswith("."):
-            package = asker.name.rpartition(".")[0]
-            return self._modules_by_name.get(f"{package}.{plain}".strip("."))
+            dotted = module.imports[name]
         return None
 
     def method(self, owner: ast.ClassDef, name: str, deepest: int = 4) -> FunctionNode | None:
@@ -478,14 +485,14 @@ class Program:
         """The last parts of the names of all base classes, as far as they are known."""
         names = []
         for base in owner.bases:
-            names.append(self.name(base).rpartition(".")[2])
+            names.append(self.last(base))
             found = self.definition(base)
             if deepest and isinstance(found, ast.ClassDef) and found is not owner:
                 names += self.base_names(found, deepest - 1)
         return names
 
     def callers(self, function: ast.AST) -> list[ast.Call]:
-        """The calls of this program that run a function; for `__init__`, `forward` and `__call__`, what makes or calls the class."""
+        """The calls of this program that run a function; for `__init__`, those that make the class."""
         if self._callers is None:
             self._callers = {}
             for call in self.calls:
@@ -543,6 +550,27 @@ class Program:
             for name in ("forward", "__call__", "call"):
                 if found := self.method(owner, name):
                     yield found
+
+
+def remembered(ask: Callable[Concatenate[Program, P], R]) -> Callable[Concatenate[Program, P], R]:
+    """One answer per program and arguments, for questions that several rules have."""
+
+    @wraps(ask)
+    def answer(program: Program, /, *about: P.args, **words: P.kwargs) -> R:
+        key = (ask, about, tuple(words.items()))
+        if key not in program.memory:
+            program.memory[key] = ask(program, *about, **words)
+        return cast(R, program.memory[key])
+
+    return answer
+
+
+def import_base(node: ast.ImportFrom, name: str, path: str) -> str:
+    """What `from … import` names, absolute: a relative import is seen from the package of the module `name` at `path`."""
+    package = name.split(".") if name else []
+    up = node.level - path.endswith("__init__.py")
+    inside = package[: len(package) - up] if node.level else []
+    return ".".join([*inside, *([node.module] if node.module else [])])
 
 
 def _module(name: str, source: SourceFile) -> Module:

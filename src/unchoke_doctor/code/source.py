@@ -11,7 +11,6 @@ import ast
 import io
 import json
 import re
-import shlex
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -24,30 +23,16 @@ from typing import Any, Literal
 from unchoke_doctor.code.magics import FILE_CELLS, PlainCell, plain_python, split_lines, written_file, written_python
 from unchoke_doctor.errors import UsageError
 
-LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
+LONGEST_CELL, LONGEST_LINE = 1_000_000, 200  # characters; what is longer, also line by line, is data and not code
 _LONGEST_OUTPUT = 200_000
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x08")  # colours and steps back
 Kind = Literal["code", "markdown", "raw"]
 _LANGUAGES = {
-    "ir": "R", "r": "R", "sql": "SQL", "bigquery": "SQL", "html": "HTML", "css": "CSS", "js": "JavaScript",
-    "javascript": "JavaScript", "ijavascript": "JavaScript", "latex": "LaTeX", "svg": "SVG", "cu": "CUDA", "sh":
-    "shell", "script": "shell", "!": "shell", "system": "shell", "sx": "shell", "cmd": "shell", "powershell":
-    "PowerShell", "python2": "Python 2", "markdown": "Markdown",
+    "ir": "R", "r": "R", "sql": "SQL", "bigquery": "SQL", "html": "HTML", "css": "CSS", "js": "JavaScript", "latex": "LaTeX",
+    "javascript": "JavaScript", "ijavascript": "JavaScript", "svg": "SVG", "cu": "CUDA", "sh": "shell", "script": "shell",
+    "!": "shell", "system": "shell", "sx": "shell", "cmd": "shell", "powershell": "PowerShell", "python2": "Python 2",
+    "markdown": "Markdown",
 }  # fmt: skip
-_PYTHON_TWO = "Python 2: "
-# What only Python 2 has.
-_SIGNS = (
-    ("print statement", re.compile(r"^\s*print(?:\s+(?![=.,:)\]+*/|&<>-])|\s*>>\s*\w|['\"])(?!.*=\s*print\b)")),
-    ("`except E, e:`", re.compile(r"^\s*except\s+[\w.]+\s*,\s*\w+\s*:")),
-    ("`raise E, text`", re.compile(r"^\s*raise\s+[\w.]+\s*,\s*\S")),
-    ("exec statement", re.compile(r"^\s*exec\s+[\w'\"]")),
-    ("`<>` for `!=`", re.compile(r"\w\s*<>\s*\w")),
-    ("a number like 0777", re.compile(r"(?<![\w.])0[0-7]+(?![\w.])")),
-    ("a number like 10L", re.compile(r"(?<![\w.])\d+[lL]\b")),
-    ("a string like ur''", re.compile(r"\bur['\"]")),
-    ("a parameter that is a tuple", re.compile(r"^\s*def\s+\w+\s*\([^)]*?\(\s*\w+\s*,")),
-)
-
 _NESTED_IMPORT = re.compile(r"^[ \t]+(?:from|import)\s|[:;][ \t]*(?:from|import)\s", re.MULTILINE)
 
 
@@ -60,6 +45,9 @@ class CodePlace:
     column: int = 0
     end_line: int = 0
     end_column: int = 0
+
+    def shifted(self, lines: int) -> CodePlace:
+        return replace(self, line=self.line + lines, end_line=(self.end_line or self.line) + lines)
 
 
 @dataclass(frozen=True)
@@ -91,6 +79,10 @@ class Cell:
     """How long it ran then, where the notebook keeps the times."""
 
     @cached_property
+    def lines(self) -> list[str]:
+        return split_lines(self.text)
+
+    @cached_property
     def imports(self) -> list[ast.Import | ast.ImportFrom]:
         """The import statements, those inside functions too."""
         body = self.tree.body if self.tree is not None and self.executed else []
@@ -120,12 +112,8 @@ def read_source(path: str | Path) -> SourceFile:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}",
-            code="unreadable-file",
-            why=error.strerror or str(error),
-            try_="give the path of a .py or .ipynb file",
-        ) from error
+        why, try_ = error.strerror or str(error), "give the path of a .py or .ipynb file"
+        raise UsageError(f"cannot read {path}", code="unreadable-file", why=why, try_=try_) from error
     return parse_source(str(path), data)
 
 
@@ -135,9 +123,6 @@ def parse_source(path: str, data: bytes) -> SourceFile:
         return _notebook(path, data)
     text, encoding = _decoded(data)
     cell = _code_cell(None, text, language="python", count=None)
-    if cell.problem and cell.problem.message.startswith(_PYTHON_TWO):
-        how = f"; convert it with `2to3 -w {shlex.quote(path)}` (part of Python up to 3.12)"
-        cell = replace(cell, problem=replace(cell.problem, message=cell.problem.message + how))
     return SourceFile(path, False, (cell,), (cell.problem,) if cell.problem else (), encoding)
 
 
@@ -155,19 +140,18 @@ def _decoded(data: bytes) -> tuple[str, str]:
 
 def _notebook(path: str, data: bytes) -> SourceFile:
     try:
-        book = _json(data)
+        book = json.loads(_decoded(data)[0].removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
-        return SourceFile(
-            path, True, (), (SourceProblem(None, getattr(error, "lineno", None), f"not a notebook: {_short(error)}"),)
-        )
+        line = getattr(error, "lineno", None)
+        return SourceFile(path, True, (), (SourceProblem(None, line, f"not a notebook: {_short(error)}"),))
+    book = book if isinstance(book, dict) else {}
     found = list(_raw_cells(book))
-    if not found and not (isinstance(book, dict) and ("cells" in book or "worksheets" in book)):
+    if not found and not ("cells" in book or "worksheets" in book):
         return SourceFile(path, True, (), (SourceProblem(None, None, "not a notebook: no cells in it"),))
     language = _language(book)
     cells = tuple(_cell(number, raw, language) for number, raw in enumerate(found, start=1))
     scripts = tuple(_written_scripts(path, cells))
-    problems = [cell.problem for cell in cells if cell.problem]
-    problems += [problem for script in scripts for problem in script.problems]
+    problems = [problem for part in (*cells, *(cell for script in scripts for cell in script.cells)) if (problem := part.problem)]
     if language != "python":
         problems.insert(0, SourceProblem(None, None, f"its language is {language_name(language)}, not Python: not read"))
     return SourceFile(path, True, cells, tuple(problems), scripts=scripts)
@@ -178,14 +162,13 @@ def _written_scripts(path: str, cells: tuple[Cell, ...]) -> Iterator[SourceFile]
     parts: dict[str, list[Cell]] = {}
     for cell in cells:
         written = written_file(cell.text) if cell.language in FILE_CELLS else None
-        if written is None or not written.is_python:
-            continue
-        python = written_python(cell.text)
-        tree, trouble = parse_python(python, cell.number)
-        part = Cell(cell.number, "code", cell.text, python, tree, trouble, tree is not None, cell.count, "python")
-        parts[written.name] = [*(parts.get(written.name, ()) if written.append else ()), part]
+        if written is not None and written.is_python:
+            python = written_python(cell.text)
+            tree, problem = parse_python(python, cell.number)
+            part = Cell(cell.number, "code", cell.text, python, tree, problem, tree is not None, cell.count, "python")
+            parts[written.name] = [*(parts.get(written.name, ()) if written.append else ()), part]
     for name, found in parts.items():
-        yield SourceFile(path, False, tuple(found), tuple(part.problem for part in found if part.problem), name=name)
+        yield SourceFile(path, False, tuple(found), name=name)
 
 
 def language_name(language: str) -> str:
@@ -193,58 +176,56 @@ def language_name(language: str) -> str:
     return _LANGUAGES.get(language, language.capitalize() if language.isalpha() and language != "bash" else language)
 
 
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return json.loads(_decoded(data)[0])
-
-
-def _raw_cells(book: Any) -> Iterator[Any]:
+def _raw_cells(book: dict[str, Any]) -> Iterator[Any]:
     """Format 4 and later keep cells at the top, 2 and 3 in worksheets."""
-    if not isinstance(book, dict):
-        return
-    cells = book.get("cells")
-    if isinstance(cells, list):
-        yield from cells
+    if isinstance(book.get("cells"), list):
+        yield from book["cells"]
         return
     for sheet in _listed(book.get("worksheets")):
-        if isinstance(sheet, dict):
-            yield from _listed(sheet.get("cells"))
+        yield from _listed(_member(sheet, "cells"))
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def _member(value: Any, *keys: str) -> Any:
+    """What lies under these keys in dictionaries of dictionaries; None where one is missing or something else."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _joined(text: Any) -> str:
+    """A text that may be kept as a list of its lines."""
+    return "".join(part for part in _listed([text] if isinstance(text, str) else text) if isinstance(part, str))
+
+
 def _language(book: dict[str, Any]) -> str:
     """`python` unless the notebook says otherwise."""
-    meta = book.get("metadata")
-    if not isinstance(meta, dict):
-        return "python"
-    for place, key in (("language_info", "name"), ("kernelspec", "language"), ("kernelspec", "name")):
-        inner = meta.get(place)
-        name = inner.get(key) if isinstance(inner, dict) else None
+    for keys in (("language_info", "name"), ("kernelspec", "language")):
+        name = _member(book, "metadata", *keys)
         if isinstance(name, str) and name:
-            lowered = name.lower()
-            if key == "name" and place == "kernelspec":
-                return lowered if lowered in {"ir", "julia", "bash", "octave", "scala", "ijavascript"} else "python"
-            return "python" if "python" in lowered else lowered
-    return "python"
+            return "python" if "python" in name.lower() else name.lower()
+    name = _member(book, "metadata", "kernelspec", "name")
+    return name if name in ("ir", "julia", "bash", "octave", "scala", "ijavascript") else "python"
 
 
 def _cell(number: int, raw: Any, language: str) -> Cell:
     if not isinstance(raw, dict):
         return Cell(number, "raw", "", problem=SourceProblem(number, None, "not a cell"))
     kind = raw.get("cell_type")
-    source = raw.get("source", raw.get("input"))
-    text = "".join(part for part in _listed([source] if isinstance(source, str) else source) if isinstance(part, str))
+    text = _joined(raw.get("source", raw.get("input")))
     if kind != "code":
         return Cell(number, "raw" if kind == "raw" else "markdown", text)
     own = raw.get("language")
-    spoken = own.lower() if isinstance(own, str) and own else language
     count = raw.get("execution_count", raw.get("prompt_number"))
-    cell = _code_cell(number, text, language=spoken, count=count if isinstance(count, int) else None)
+    cell = _code_cell(
+        number,
+        text,
+        language=own.lower() if isinstance(own, str) and own else language,
+        count=count if isinstance(count, int) else None,
+    )
     return replace(cell, outputs=_outputs(raw), seconds=_seconds(raw))
 
 
@@ -252,29 +233,20 @@ def _outputs(raw: dict[str, Any]) -> str:
     """What a cell printed: streams, plain text results and tables; the last state of a line that was rewritten is what counts."""
     parts: list[str] = []
     for output in _listed(raw.get("outputs")):
-        if not isinstance(output, dict):
-            continue
-        data = output.get("data")
-        found = output.get("text") or (data.get("text/plain") if isinstance(data, dict) else None)
-        text = "".join(part for part in _listed([found] if isinstance(found, str) else found) if isinstance(part, str))
-        parts.append(text[:_LONGEST_OUTPUT] + ("\n" if not text.endswith("\n") else ""))
+        text = _joined(_member(output, "text") or _member(output, "data", "text/plain"))[:_LONGEST_OUTPUT]
+        parts.append(text if text.endswith("\n") else f"{text}\n")
     lines = _ESCAPES.sub("", "".join(parts)[:_LONGEST_OUTPUT]).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def _seconds(raw: dict[str, Any]) -> float | None:
     """How long the cell ran, by the times that JupyterLab, VS Code or Colab keep in its metadata."""
-    meta = raw.get("metadata")
-    if not isinstance(meta, dict):
-        return None
-    times = meta.get("execution")
-    if isinstance(times, dict):
-        begin = _moment(times.get("iopub.execute_input", times.get("shell.execute_reply.started")))
-        end = _moment(times.get("shell.execute_reply", times.get("iopub.status.idle")))
-        if begin is not None and end is not None and end >= begin:
-            return end - begin
-    times = meta.get("executionInfo")
-    elapsed = times.get("elapsed") if isinstance(times, dict) else None
+    times = _member(raw, "metadata", "execution") or {}
+    begin = _moment(_member(times, "iopub.execute_input") or _member(times, "shell.execute_reply.started"))
+    end = _moment(_member(times, "shell.execute_reply") or _member(times, "iopub.status.idle"))
+    if begin is not None and end is not None and end >= begin:
+        return end - begin
+    elapsed = _member(raw, "metadata", "executionInfo", "elapsed")
     return elapsed / 1000 if isinstance(elapsed, int | float) and elapsed >= 0 else None
 
 
@@ -288,20 +260,20 @@ def _moment(text: Any) -> float | None:
 def _code_cell(number: int | None, text: str, *, language: str, count: int | None) -> Cell:
     if "python" not in language:
         return Cell(number, "code", text, language=language, count=count)
-    if len(text) > LONGEST_CELL:
-        problem = SourceProblem(number, None, f"{len(text):,} characters in one piece: taken as data, not read")
-        return Cell(number, "code", text, problem=problem, count=count, language="python")
+    if len(text) > max(LONGEST_CELL, LONGEST_LINE * text.count("\n")):
+        long = SourceProblem(number, None, f"{len(text):,} characters in one piece: taken as data, not read")
+        return Cell(number, "code", text, problem=long, count=count, language="python")
     plain = plain_python(text) if number is not None else PlainCell(text, "python")
-    tree, trouble = parse_python(plain.text, number)
-    if tree is None and number is None:
-        other = plain_python(text)  # a script with magics left in it
-        found, _ = parse_python(other.text, None)
-        tree, trouble, plain = (tree, trouble, plain) if found is None else (found, None, other)
-    if not plain.is_python:
-        guessed = plain.language.startswith("python?") and tree is not None
-        name = plain.language.removeprefix("python?")
-        return Cell(number, "code", text, plain.text if guessed else "", tree if guessed else None, None, guessed, count, name)
-    return Cell(number, "code", text, plain.text, tree, trouble, tree is not None, count, "python", plain.indent)
+    tree, problem = parse_python(plain.text, number)
+    if tree is None and number is None:  # a script with magics left in it
+        other = plain_python(text)
+        found, _ = parse_python(other.text)
+        tree, problem, plain = (tree, problem, plain) if found is None else (found, None, other)
+    if plain.is_python:
+        return Cell(number, "code", text, plain.text, tree, problem, tree is not None, count, "python", plain.indent)
+    guessed = tree if plain.language.startswith("python?") else None
+    python, language = plain.text if guessed is not None else "", plain.language.removeprefix("python?")
+    return Cell(number, "code", text, python, guessed, None, guessed is not None, count, language)
 
 
 def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | None, SourceProblem | None]:
@@ -311,19 +283,9 @@ def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | N
             warnings.simplefilter("ignore")
             return ast.parse(python), None
     except SyntaxError as error:
-        sign = _sign_of_python_two(python, error.lineno)
-        if sign:
-            return None, SourceProblem(number, error.lineno, f"{_PYTHON_TWO}{sign} at line {error.lineno}")
         return None, SourceProblem(number, error.lineno, f"does not parse: {_short(error)}")
     except (ValueError, RecursionError, MemoryError, OverflowError, SystemError) as error:
         return None, SourceProblem(number, None, f"does not parse: {_short(error)}")
-
-
-def _sign_of_python_two(text: str, line: int | None) -> str:
-    """What gives it away at the line where Python 3 gave up; elsewhere such a line may be part of a string."""
-    lines = split_lines(text)
-    at = lines[line - 1] if line is not None and 0 < line <= len(lines) else ""
-    return next((name for name, sign in _SIGNS if sign.search(at)), "")
 
 
 def _short(error: BaseException) -> str:

@@ -8,10 +8,11 @@ that is none: a rule that needs certainty asks that every value fits.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unchoke_doctor.code.program import FUNCTIONS, Binding, FunctionNode, Program
+from unchoke_doctor.code.program import FUNCTIONS, Binding, FunctionNode, Program, remembered
 
 _MOST_ENDS = 30
 _MOST_CALLERS = 6
@@ -24,28 +25,26 @@ class _Unknown:
 
 UNKNOWN: Final = _Unknown()
 # Calls that hand on their first argument, more or less, and methods that hand on their object.
-PASSES_FIRST = frozenset(
-    {"tqdm", "trange", "enumerate", "iter", "next", "list", "tuple", "sorted", "reversed", "zip", "random_split", "Subset",
-     "ConcatDataset", "DataParallel", "DistributedDataParallel", "compile", "to_device", "deepcopy", "copy", "int", "float", "str",
-     "Path", "cycle", "islice", "track", "progress_bar", "prepare", "log_progress", "expanduser", "abspath", "fspath", "notebook_tqdm"}
-)  # fmt: skip
-PASSES_SELF = frozenset(
-    {"to", "cuda", "cpu", "float", "half", "double", "eval", "train", "copy", "items", "values", "cache", "prefetch", "batch",
-     "shuffle", "repeat", "take", "skip", "map", "with_options", "unbatch", "requires_grad_", "ignore_errors", "apply", "as_posix",
-     "resolve", "absolute", "format", "strip", "with_transform", "set_format"}
-)  # fmt: skip
+PASSES_FIRST = frozenset({
+    "tqdm", "trange", "enumerate", "iter", "next", "list", "tuple", "sorted", "reversed", "zip", "random_split", "Subset",
+    "ConcatDataset", "DataParallel", "DistributedDataParallel", "compile", "to_device", "deepcopy", "copy", "int", "float",
+    "str", "Path", "cycle", "islice", "track", "progress_bar", "prepare", "log_progress", "expanduser", "abspath", "fspath",
+    "notebook_tqdm",
+})  # fmt: skip
+PASSES_SELF = frozenset({
+    "to", "cuda", "cpu", "float", "half", "double", "eval", "train", "copy", "items", "values", "cache", "prefetch", "batch",
+    "shuffle", "repeat", "take", "skip", "map", "with_options", "unbatch", "requires_grad_", "ignore_errors", "apply",
+    "as_posix", "resolve", "absolute", "format", "strip", "with_transform", "set_format",
+})  # fmt: skip
 
 
 def origins(program: Program, expr: ast.AST, *, through: bool = True) -> list[ast.expr]:
     """The expressions that a value may come from, wrappers such as `tqdm(x)` and `x.to(device)` taken off if `through`."""
     key = ("origins", expr, through)
-    if key not in program.memory:
-        program.memory[key] = _follow(program, expr, through)
-    return program.memory[key]  # type: ignore[return-value]
-
-
-def _follow(program: Program, expr: ast.AST, through: bool) -> list[ast.expr]:
+    if key in program.memory:
+        return program.memory[key]  # type: ignore[return-value]
     ends: list[ast.expr] = []
+    program.memory[key] = []  # what comes from itself, such as `x = x[0]`, ends here
     seen: set[tuple[ast.AST, int]] = set()
     todo: list[tuple[ast.AST, int]] = [(expr, -1)]  # an index asks for one part of a tuple
     while todo and len(ends) < _MOST_ENDS and len(seen) < 4 * _MOST_ENDS:
@@ -58,6 +57,7 @@ def _follow(program: Program, expr: ast.AST, through: bool) -> list[ast.expr]:
             todo.extend(reversed(further))
         elif isinstance(node, ast.expr):
             ends.append(node)
+    program.memory[key] = ends
     return ends
 
 
@@ -65,9 +65,10 @@ def _behind(program: Program, node: ast.AST, index: int, through: bool) -> Itera
     """One step back; nothing where the way ends."""
     match node:
         case ast.Name():
-            for binding in program.bound(node):
+            bindings = program.bound(node)
+            for binding in bindings:
                 yield from _from_binding(program, binding, node.id, index)
-            if not program.bound(node):
+            if not bindings:
                 yield from ((value, index) for value in _imported(program, node))
         case ast.IfExp():
             yield from ((node.body, index), (node.orelse, index))
@@ -80,7 +81,7 @@ def _behind(program: Program, node: ast.AST, index: int, through: bool) -> Itera
         case ast.Attribute():
             yield from ((value, index) for value in _attribute(program, node))
         case ast.Subscript():
-            yield from ((value, index) for value in _item(program, node, through))
+            yield from ((value, index) for value in _item(program, node))
         case ast.Call():
             yield from _result(program, node, index, through)
 
@@ -99,32 +100,22 @@ def _from_binding(program: Program, binding: Binding, name: str, index: int) -> 
 
 def _given(program: Program, function: FunctionNode, name: str, position: int) -> Iterator[ast.expr]:
     """What the calls of a function give for one of its parameters."""
-    owner = program.parents.get(function)
-    is_method = isinstance(owner, ast.ClassDef) and not any(is_static(part) for part in getattr(function, "decorator_list", ()))
+    static = any(isinstance(part, ast.Name) and part.id == "staticmethod" for part in getattr(function, "decorator_list", ()))
+    is_method = isinstance(program.parents.get(function), ast.ClassDef) and not static
     for call in program.callers(function)[:_MOST_CALLERS]:
-        found = next((word.value for word in call.keywords if word.arg == name), None)
-        bound = is_method and not (isinstance(call.func, ast.Attribute) and isinstance(program.definition(call.func.value), ast.ClassDef))
-        at = position - bool(bound)
-        if found is None and 0 <= at < len(call.args) and not any(isinstance(part, ast.Starred) for part in call.args[: at + 1]):
-            found = call.args[at]
+        of_class = isinstance(call.func, ast.Attribute) and isinstance(program.definition(call.func.value), ast.ClassDef)
+        found = given(program, call, name, position - (is_method and not of_class))
         if found is not None:
             yield found
-
-
-def is_static(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "staticmethod"
 
 
 def _imported(program: Program, node: ast.Name) -> Iterator[ast.expr]:
     """The value of a name that comes from a neighbour module."""
     module = program.module(node)
     dotted = [module.imports[node.id]] if node.id in module.imports else [f"{star}.{node.id}" for star in module.stars]
-    for one in dotted:
-        base, _, name = one.rpartition(".")
-        other = program.neighbour(base, module)
-        for binding in program.bindings.get((other, name), ())[-4:] if other is not None else ():
-            if binding.how == "value" and binding.value is not None:
-                yield binding.value
+    for base, _, name in (one.rpartition(".") for one in dotted):
+        if (other := program.neighbours.get(base)) is not None:
+            yield from program.values_of(other, name)
 
 
 def _attribute(program: Program, node: ast.Attribute) -> Iterator[ast.expr]:
@@ -138,9 +129,8 @@ def _attribute(program: Program, node: ast.Attribute) -> Iterator[ast.expr]:
     if owner is not None:
         yield from class_attribute(program, owner, node.attr)
         return
-    if isinstance(node.value, ast.Name) and (other := program.neighbour(program.name(node.value), program.module(node))):
-        values = [binding.value for binding in program.bindings.get((other, node.attr), ()) if binding.how == "value"]
-        yield from (value for value in values if value is not None)
+    if isinstance(node.value, ast.Name) and (other := program.neighbours.get(program.name(node.value))):
+        yield from program.values_of(other, node.attr)
         return
     stored = [value for target, value in program.stored.get(node.attr, ()) if ast.dump(target.value) == ast.dump(node.value)]
     if stored:
@@ -162,22 +152,23 @@ def class_attribute(program: Program, owner: ast.ClassDef, name: str, deepest: i
     return found[:8]
 
 
+@remembered
 def parser_defaults(program: Program) -> dict[str, ast.expr]:
     """The defaults of command line options by their name in the code."""
-    if "parser" not in program.memory:
-        found: dict[str, ast.expr] = {}
-        for call in program.calls_to("add_argument"):
-            words = {word.arg: word.value for word in call.keywords if word.arg}
-            names = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-            dest = words.get("dest")
-            name = dest.value if isinstance(dest, ast.Constant) else next((n for n in names if n.startswith("--")), (names or [""])[0])
-            if isinstance(name, str) and "default" in words:
-                found[name.lstrip("-").replace("-", "_")] = words["default"]
-        program.memory["parser"] = found
-    return program.memory["parser"]  # type: ignore[return-value]
+    found: dict[str, ast.expr] = {}
+    for call in program.calls_to("add_argument"):
+        words = {word.arg: word.value for word in call.keywords}
+        names = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        dest = words.get("dest")
+        name = (
+            dest.value if isinstance(dest, ast.Constant) else next((n for n in names if n.startswith("--")), (names or [""])[0])
+        )
+        if isinstance(name, str) and "default" in words:
+            found[name.lstrip("-").replace("-", "_")] = words["default"]
+    return found
 
 
-def _item(program: Program, node: ast.Subscript, through: bool) -> Iterator[ast.expr]:
+def _item(program: Program, node: ast.Subscript) -> Iterator[ast.expr]:
     """An item of a dictionary or list that is written out, or of `{name: make(name) for name in …}`."""
     key = node.slice.value if isinstance(node.slice, ast.Constant) else UNKNOWN
     for base in origins(program, node.value, through=False):
@@ -194,9 +185,13 @@ def _item(program: Program, node: ast.Subscript, through: bool) -> Iterator[ast.
         elif isinstance(base, ast.Call) and program.name(base) == "dict":
             yield from (word.value for word in base.keywords if word.arg == key)
     if isinstance(node.value, ast.Name):
-        for target, value in program.stored_items.get(node.value.id, ())[-12:]:
-            if isinstance(target.slice, ast.Constant) and target.slice.value == key:
-                yield value
+        yield from _stored_item(program, node.value.id, key)
+
+
+def _stored_item(program: Program, name: str, key: object) -> list[ast.expr]:
+    """What `name[key] = …` puts into a dictionary."""
+    some = program.stored_items.get(name, ())[-12:]
+    return [value for target, value in some if isinstance(target.slice, ast.Constant) and target.slice.value == key]
 
 
 def _result(program: Program, call: ast.Call, index: int, through: bool) -> Iterator[tuple[ast.AST, int]]:
@@ -208,7 +203,7 @@ def _result(program: Program, call: ast.Call, index: int, through: bool) -> Iter
         for value in returned(program, target):
             yield value, index
     elif target is None and through:
-        last = program.name(call).rpartition(".")[2]
+        last = program.last(call)
         if last in PASSES_FIRST and call.args:
             yield call.args[min(max(index, 0), len(call.args) - 1) if last in ("prepare", "zip") else 0], -1
         elif last in PASSES_SELF and isinstance(call.func, ast.Attribute):
@@ -216,16 +211,17 @@ def _result(program: Program, call: ast.Call, index: int, through: bool) -> Iter
 
 
 def returned(program: Program, function: FunctionNode) -> list[ast.expr]:
-    """The expressions that a function returns or yields."""
-    if "returns" not in program.memory:
-        found: dict[ast.AST, list[ast.expr]] = {}
-        for node in program.order:
-            if isinstance(node, ast.Return) and node.value is not None and (around := program.function(node)) is not None:
-                found.setdefault(around, []).append(node.value)
-        program.memory["returns"] = found
-    if isinstance(function, ast.Lambda):
-        return [function.body]
-    return program.memory["returns"].get(function, [])  # type: ignore[attr-defined, no-any-return]
+    """The expressions that a function returns."""
+    return [function.body] if isinstance(function, ast.Lambda) else _returns(program).get(function, [])
+
+
+@remembered
+def _returns(program: Program) -> dict[ast.AST, list[ast.expr]]:
+    found: dict[ast.AST, list[ast.expr]] = {}
+    for node in program.order:
+        if isinstance(node, ast.Return) and node.value is not None and (around := program.function(node)) is not None:
+            found.setdefault(around, []).append(node.value)
+    return found
 
 
 # Constants ----------------------------------------------------------------------------------------------------------------
@@ -237,12 +233,11 @@ def values(program: Program, expr: ast.AST | None) -> list[Any]:
         return [UNKNOWN]
     key = ("values", expr)
     if key not in program.memory:
-        program.memory[key] = [UNKNOWN]  # a value that depends on itself
+        program.memory[key] = [UNKNOWN]  # a value that depends on itself ends here
         found: list[Any] = []
-        for end in origins(program, expr):
-            value = _constant(program, end)
-            if not any(value is other or (type(value) is type(other) and value == other) for other in found):
-                found.append(value)
+        for one in (_constant(program, end) for end in origins(program, expr)):
+            if not any(one is other or (type(one) is type(other) and one == other) for other in found):
+                found.append(one)
         program.memory[key] = found or [UNKNOWN]
     return program.memory[key]  # type: ignore[return-value]
 
@@ -277,18 +272,14 @@ def _constant(program: Program, node: ast.AST) -> Any:
 def _computed(op: ast.operator, left: Any, right: Any) -> Any:
     if not (isinstance(left, int | float) and isinstance(right, int | float)) or max(abs(left), abs(right)) > 1e12:
         return UNKNOWN
-    match op:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.FloorDiv() if right:
-            return left // right
-        case ast.Div() if right:
-            return left / right
-    return UNKNOWN
+    compute = _OPERATORS.get(type(op))
+    return compute(left, right) if compute is not None and (right or type(op) not in (ast.Div, ast.FloorDiv)) else UNKNOWN
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Div:
+    operator.truediv,
+}  # fmt: skip
 
 
 def texts(program: Program, expr: ast.AST, deepest: int = 6) -> list[str]:
@@ -298,40 +289,40 @@ def texts(program: Program, expr: ast.AST, deepest: int = 6) -> list[str]:
         match end:
             case ast.Constant() if isinstance(end.value, str):
                 found.append(end.value)
-            case ast.BinOp(op=ast.Add() | ast.Div() | ast.Mod()):
-                right = next(iter(texts(program, end.right, deepest - 1)), "") if not isinstance(end.op, ast.Mod) else ""
-                found += [_join(left, right, end.op) for left in texts(program, end.left, deepest - 1)]
+            case ast.BinOp(op=ast.Mod()):
+                found += texts(program, end.left, deepest - 1)
+            case ast.BinOp(op=ast.Add() | ast.Div()):
+                between = "/" if isinstance(end.op, ast.Div) else ""
+                right = _text(program, end.right, deepest, "")
+                found += [f"{left}{between}{right}" for left in texts(program, end.left, deepest - 1)]
             case ast.JoinedStr() if end.values:
-                found.append("".join(_piece(program, part, deepest) for part in end.values))
+                parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in end.values]
+                found.append("".join(_text(program, part, deepest) for part in parts))
             case ast.Call():
                 found += _call_texts(program, end, deepest)
-            case ast.Attribute():
-                found += texts(program, end.value, deepest - 1) if end.attr in ("parent", "name", "as_posix") else []
+            case ast.Attribute(attr="parent" | "name"):
+                found += texts(program, end.value, deepest - 1)
     return found[:12]
 
 
-def _join(left: str, right: str, op: ast.operator) -> str:
-    return left + ("/" if isinstance(op, ast.Div) else "") + right
-
-
-def _piece(program: Program, part: ast.AST, deepest: int) -> str:
-    if isinstance(part, ast.FormattedValue):
-        return next(iter(texts(program, part.value, deepest - 1)), "*")
-    return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "*"
+def _text(program: Program, expr: ast.AST, deepest: int, unknown: str = "*") -> str:
+    return next(iter(texts(program, expr, deepest - 1)), unknown)
 
 
 def _call_texts(program: Program, call: ast.Call, deepest: int) -> list[str]:
-    last = program.name(call).rpartition(".")[2]
+    """What `os.path.join`, `Path.joinpath` and the functions that list a folder are given."""
+    last, receiver = program.last(call), call.func.value if isinstance(call.func, ast.Attribute) else None
     if last in ("join", "joinpath") and call.args:
-        parts = call.args if last == "join" else [getattr(call.func, "value", call.args[0]), *call.args]
-        starts = texts(program, parts[0], deepest - 1)
-        rest = ["/" + next(iter(texts(program, part, deepest - 1)), "*") for part in parts[1:]]
-        return [start.rstrip("/") + "".join(rest) for start in starts]
-    if last in ("glob", "rglob", "iglob", "listdir", "scandir", "walk", "iterdir", "find_files", "list_files", "Path", "format"):
-        given = call.args[:1] if last not in ("iterdir", "format") else []
-        receiver = [call.func.value] if isinstance(call.func, ast.Attribute) and last in ("glob", "rglob", "iterdir", "format") else []
-        return [text for part in (*receiver, *given) for text in texts(program, part, deepest - 1)]
-    return []
+        first, *rest = call.args if last == "join" or receiver is None else [receiver, *call.args]
+        behind = "".join("/" + _text(program, part, deepest) for part in rest)
+        return [start.rstrip("/") + behind for start in texts(program, first, deepest - 1)]
+    parts = [receiver] if receiver is not None and last in _OF_RECEIVER else []
+    parts += call.args[:1] if last in _OF_ARGUMENT else []
+    return [text for part in parts for text in texts(program, part, deepest - 1)]
+
+
+_OF_RECEIVER = ("glob", "rglob", "iterdir", "format")
+_OF_ARGUMENT = ("glob", "rglob", "iglob", "listdir", "scandir", "walk", "find_files", "list_files", "Path")
 
 
 # Arguments ----------------------------------------------------------------------------------------------------------------
@@ -344,17 +335,13 @@ def argument(program: Program, call: ast.Call, name: str, position: int | None =
     for word in call.keywords:
         if word.arg == name:
             return word.value
-    if position is not None and position < len(call.args):
-        given = call.args[: position + 1]
-        return None if any(isinstance(part, ast.Starred) for part in given) else given[position]
-    if any(isinstance(part, ast.Starred) for part in call.args) and position is not None:
-        return None
-    for word in call.keywords:
-        if word.arg is None:
-            found = _in_options(program, word.value, name)
-            if found != MISSING:
-                return found
-    return MISSING
+    if position is not None and position >= 0:
+        if any(isinstance(part, ast.Starred) for part in call.args[: position + 1]):
+            return None
+        if position < len(call.args):
+            return call.args[position]
+    options = [_in_options(program, word.value, name) for word in call.keywords if word.arg is None]
+    return next((found for found in options if found != MISSING), MISSING)
 
 
 def _in_options(program: Program, options: ast.expr, name: str) -> ast.expr | str | None:
@@ -363,19 +350,14 @@ def _in_options(program: Program, options: ast.expr, name: str) -> ast.expr | st
     unknown = False
     for base in origins(program, options):
         if isinstance(base, ast.Dict) and all(isinstance(key, ast.Constant) for key in base.keys):
-            held += [item for key, item in zip(base.keys, base.values, strict=True) if isinstance(key, ast.Constant) and key.value == name]
+            held += [item for key, item in zip(base.keys, base.values, strict=True) if key.value == name]  # type: ignore[union-attr]
         elif isinstance(base, ast.Call) and program.name(base) == "dict" and not base.args:
             held += [word.value for word in base.keywords if word.arg == name]
         else:
             unknown = True
     if isinstance(options, ast.Name):
-        for target, item in program.stored_items.get(options.id, ()):
-            if isinstance(target.slice, ast.Constant) and target.slice.value == name:
-                held.append(item)
-        unknown = unknown or any(
-            isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == options.id
-            for call in program.calls_to("update")
-        )
+        held += _stored_item(program, options.id, name)
+        unknown = unknown or any(program.text(call.func) == f"{options.id}.update" for call in program.calls_to("update"))
     return held[0] if held else None if unknown else MISSING
 
 

@@ -1,7 +1,8 @@
-"""Where a program trains: loops that call `backward`, calls of `fit` and `train`, each with its epochs, its data and its model.
+"""Where a program trains: loops that call `backward`, calls of `fit` and `train`, each with its epochs, its data and its
+model.
 
-A loop is followed upwards through the functions that hold it: the loop over batches is often in a function that the loop over epochs
-calls, in another cell or another file.
+A loop is followed upwards through the functions that hold it: the loop over batches is often in a function that the loop over
+epochs calls, in another cell or another file.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from unchoke_doctor.code.program import COMPREHENSIONS, LOOPS, Program
-from unchoke_doctor.code.trace import given, number, origins, value
+from unchoke_doctor.code.program import COMPREHENSIONS, LOOPS, Loop, Program, remembered
+from unchoke_doctor.code.trace import given, number, origins
 
 _MOST_CALLERS = 8
 _DEEPEST = 4
-_KERAS_OPTIONS = frozenset({"epochs", "nb_epoch", "validation_data", "callbacks", "steps_per_epoch", "batch_size", "validation_split"})
+_KERAS_OPTIONS = frozenset(
+    {"epochs", "nb_epoch", "validation_data", "callbacks", "steps_per_epoch", "batch_size", "validation_split"}
+)
 _FASTAI = frozenset({"fit_one_cycle", "fine_tune", "fit_flat_cos", "fit_sgdr"})
 
-NETWORK = re.compile(r"(?:^|_)(?:model|net|network|unet|resnet|vgg|encoder|backbone|classifier|cnn|vit|learner|extractor)\w*$|^(?:model|net)\w*$", re.IGNORECASE)
+NETWORK = re.compile(
+    r"(?:^|_)(?:model|net|network|unet|resnet|vgg|encoder|backbone|classifier|cnn|vit|learner|extractor)\w*$|^(?:model|net)\w*$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +42,11 @@ class Training:
     data: ast.expr | None
     model: ast.expr | None
 
-    @property
-    def outermost(self) -> ast.AST:
-        return self.chain[-1] if self.chain else self.node
 
-
+@remembered
 def trainings(program: Program) -> list[Training]:
     """Every training of the program, those in neighbours included, in order."""
-    if "trainings" not in program.memory:
-        found = [*_loops(program), *_fits(program)]
-        program.memory["trainings"] = sorted(found, key=lambda one: program.order[one.node])
-    return program.memory["trainings"]  # type: ignore[return-value]
+    return sorted([*_loops(program), *_fits(program)], key=lambda one: program.order[one.node])
 
 
 def own_node(program: Program, training: Training) -> ast.AST | None:
@@ -70,28 +70,29 @@ def _loops(program: Program) -> Iterator[Training]:
                 continue
             seen.add((step, chain[-1]))
             outer = chain[chain.index(step) + 1 :]
-            epochs = _passes(program, [part for part in outer if isinstance(part, LOOPS)])
+            epochs = _passes(program, outer)
             data = step.iter if isinstance(step, ast.For | ast.AsyncFor) else None
-            yield Training(kind, step, tuple(outer), epochs, data, _stepped_model(program, step, call))
+            yield Training(kind, step, tuple(outer), epochs, data, _stepped_model(program, step))
 
 
 def _is_no_step(program: Program, call: ast.Call) -> bool:
-    """`np.gradient` and a `backward` method's own definition are no training steps; nor are gradients of an input (saliency)."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "gradient":
-        return not any(part.arg is None or "trainable" in ast.dump(part) for part in call.keywords) and "trainable" not in ast.dump(call)
+    """`np.gradient` is no training step; nor are gradients with respect to anything but weights (saliency)."""
+    if program.last(call) == "gradient":
+        return "trainable" not in ast.dump(call) and all(word.arg is not None for word in call.keywords)
     return program.name(call).startswith("numpy.")
 
 
-def _step_loop(program: Program, loops: list[ast.For | ast.AsyncFor | ast.While]) -> ast.For | ast.AsyncFor | ast.While:
+def _step_loop(program: Program, loops: list[Loop]) -> Loop:
     """The innermost loop over data: an inner `for _ in range(k)` repeats a step, a `while` may be the loop over batches."""
-    for loop in loops:
-        if isinstance(loop, ast.For | ast.AsyncFor) and not _is_count(program, loop.iter):
-            return loop
-    return loops[0]
+    over_data = (one for one in loops if isinstance(one, ast.For | ast.AsyncFor) and not list(_counters(program, one.iter)))
+    return next(over_data, loops[0])
 
 
-def _is_count(program: Program, node: ast.expr) -> bool:
-    return any(isinstance(end, ast.Call) and program.name(end).rpartition(".")[2] in ("range", "trange", "count", "arange") for end in origins(program, node))
+def _counters(program: Program, node: ast.expr) -> Iterator[ast.Call]:
+    """The calls of `range` and its kin behind what a loop goes over."""
+    for end in origins(program, node):
+        if isinstance(end, ast.Call) and program.last(end) in ("range", "trange", "count", "arange"):
+            yield end
 
 
 def _chains(program: Program, node: ast.AST, deepest: int = _DEEPEST) -> Iterator[list[ast.AST]]:
@@ -112,34 +113,38 @@ def _chains(program: Program, node: ast.AST, deepest: int = _DEEPEST) -> Iterato
             yield [*loops, call, *rest]
 
 
-def _passes(program: Program, loops: list[ast.AST]) -> int | None:
+def _passes(program: Program, chain: Iterable[ast.AST]) -> int | None:
     """How often the data is passed: the product of the counted loops around; None where no count is known."""
-    counts = [count for loop in loops if (count := _count(program, loop)) is not None]
+    counts = [count for part in chain if isinstance(part, LOOPS) and (count := _count(program, part)) is not None]
     return math.prod(counts) if counts else None
 
 
-def _count(program: Program, loop: ast.AST) -> int | None:
+def _count(program: Program, loop: Loop) -> int | None:
     """The number of rounds of `for … in range(n)` or `while epoch < n`."""
     if isinstance(loop, ast.While):
-        test = loop.test
-        found = number(program, test.comparators[0]) if isinstance(test, ast.Compare) and len(test.comparators) == 1 else None
-        return int(found) if found is not None and 0 < found < 1e6 else None
-    for end in origins(program, loop.iter) if isinstance(loop, ast.For | ast.AsyncFor) else ():
-        if isinstance(end, ast.Call) and program.name(end).rpartition(".")[2] in ("range", "trange", "arange") and end.args:
-            begin = number(program, end.args[0]) if len(end.args) > 1 else 0
-            stop = number(program, end.args[1 if len(end.args) > 1 else 0])
-            if stop is not None and 0 < stop - (begin or 0) < 1e6:
-                return int(stop - (begin or 0))
+        bounds = [loop.test.comparators] if isinstance(loop.test, ast.Compare) else []
+    else:
+        bounds = [call.args[:2] for call in _counters(program, loop.iter) if program.last(call) != "count"]
+    for numbers in ([number(program, part) for part in some] for some in bounds):
+        rounds = (numbers[-1] or 0) - (numbers[0] or 0 if len(numbers) > 1 else 0) if numbers else 0
+        if 0 < rounds < 1e6:
+            return int(rounds)
     return None
 
 
-def _stepped_model(program: Program, step: ast.AST, backward: ast.Call) -> ast.expr | None:
+def _stepped_model(program: Program, step: ast.AST) -> ast.expr | None:
     """The network of a loop: what `.train()` was called on, or what is called with a name and its result goes into the loss."""
     for call in program.reached(step):
-        if isinstance(call.func, ast.Name) and NETWORK.search(call.func.id):
-            return call.func
-        if isinstance(call.func, ast.Attribute) and NETWORK.search(call.func.attr) and is_self(call.func.value):
-            return call.func
+        held = call.func
+        name = (
+            held.id
+            if isinstance(held, ast.Name)
+            else held.attr
+            if isinstance(held, ast.Attribute) and is_self(held.value)
+            else ""
+        )
+        if NETWORK.search(name) and not without_gradients(program, call):
+            return held
     for call in program.calls_to("train"):
         if isinstance(call.func, ast.Attribute) and not call.args and program.function(call) is program.function(step):
             return call.func.value
@@ -159,9 +164,7 @@ def _fits(program: Program) -> Iterator[Training]:
         if kind is None:
             continue
         chain = next(_chains(program, call))
-        outer = [part for part in chain if isinstance(part, LOOPS)]
-        epochs = _fit_epochs(program, call, kind)
-        rounds = _passes(program, list(outer))
+        epochs, rounds = _fit_epochs(program, call, kind), _passes(program, chain)
         epochs = epochs * rounds if epochs is not None and rounds is not None else epochs
         data = given(program, call, "x" if kind == "keras" else "data", 0) or given(program, call, "generator")
         yield Training(kind, call, tuple(chain), epochs, data, call.func.value)
@@ -174,7 +177,7 @@ def _kind_of_fit(
     verb, words = call.func.attr, {word.arg for word in call.keywords}
     if verb in _FASTAI:
         return "fastai"
-    makers = {program.name(end).rpartition(".")[2] for end in origins(program, call.func.value) if isinstance(end, ast.Call)}
+    makers = {program.last(end) for end in origins(program, call.func.value) if isinstance(end, ast.Call)}
     if verb == "train":
         if any(name.endswith("Trainer") for name in makers) or (
             program.imports_any("transformers") and "trainer" in program.name(call.func.value).lower()
@@ -190,24 +193,15 @@ def _kind_of_fit(
 
 
 def _fit_epochs(program: Program, call: ast.Call, kind: str) -> int | None:
-    if kind == "keras":
-        expr = given(program, call, "epochs") or given(program, call, "nb_epoch") or given(program, call, "epochs", 3)
-        found = number(program, expr) if expr is not None else 1
-    elif kind in ("fastai", "yolo"):
-        expr = given(program, call, "n_epoch", 0) if kind == "fastai" else given(program, call, "epochs")
-        found = number(program, expr) if expr is not None else None
-    else:
-        name, default = ("max_epochs", None) if kind == "lightning" else ("num_train_epochs", 3.0)
-        calls = program.calls_to("Trainer") if kind == "lightning" else program.calls_to("TrainingArguments", "Seq2SeqTrainingArguments")
-        given_there = [given(program, one, name) for one in calls]
-        found = next((number(program, one) for one in given_there if one is not None), default if calls else None)
+    name, position = {"keras": ("epochs", 3), "fastai": ("n_epoch", 0), "yolo": ("epochs", None)}.get(kind, ("", None))
+    places, default = [call], 1.0 if kind == "keras" else None
+    if kind == "lightning":
+        name, places = "max_epochs", program.calls_to("Trainer")
+    elif kind == "trainer":
+        name, places, default = "num_train_epochs", program.calls_to("TrainingArguments", "Seq2SeqTrainingArguments"), 3.0
+    exprs = [expr for one in places for other in (name, "nb_epoch") if (expr := given(program, one, other, position)) is not None]
+    found = number(program, exprs[0]) if exprs else default
     return int(found) if found is not None and 0 < found < 1e6 else None
-
-
-def flag(program: Program, expr: ast.AST | None) -> bool | None:
-    """True or False where an expression certainly is that."""
-    found = value(program, expr)
-    return found if isinstance(found, bool) else None
 
 
 # Forward passes -----------------------------------------------------------------------------------------------------------
@@ -225,14 +219,14 @@ def trains_in(program: Program, block: ast.AST) -> bool:
     return any(isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD for call in program.reached(block))
 
 
+@remembered
 def torch_passes(program: Program) -> list[ast.Call]:
     """The calls that run a torch network that a variable holds: `model(x)`, `self.encoder(x)`, `clip.encode_image(x)`."""
-    if "passes" not in program.memory:
-        some = program.calls if program.imports_any("torch", "torchvision", "timm", "segmentation_models_pytorch") else []
-        named = [call.func.value for call in program.calls_to("eval", "parameters", "load_state_dict", "state_dict") if isinstance(call.func, ast.Attribute)]
-        networks = {ast.dump(part) for part in named}
-        program.memory["passes"] = [call for call in some if _is_pass(program, call, networks)]
-    return program.memory["passes"]  # type: ignore[return-value]
+    if not program.imports_any("torch", "torchvision", "timm", "segmentation_models_pytorch"):
+        return []
+    named = program.calls_to("eval", "parameters", "load_state_dict", "state_dict")
+    networks = {ast.dump(call.func.value) for call in named if isinstance(call.func, ast.Attribute)}
+    return [call for call in program.calls if _is_pass(program, call, networks)]
 
 
 def _is_pass(program: Program, call: ast.Call, networks: set[str]) -> bool:
@@ -241,43 +235,52 @@ def _is_pass(program: Program, call: ast.Call, networks: set[str]) -> bool:
         held = held.value
     elif program.target(call) is not None:
         return False
-    if not (call.args or call.keywords) or not isinstance(held, ast.Name | ast.Attribute | ast.Subscript):
-        return False
     root = held.value if isinstance(held, ast.Subscript) else held
-    if isinstance(root, ast.Name) and not any(binding.how in ("value", "item", "element", "parameter") for binding in program.bound(root)):
-        return False  # a class or a function
+    if not (call.args or call.keywords) or not isinstance(root, ast.Name | ast.Attribute):
+        return False
     if isinstance(root, ast.Attribute) and not is_self(root.value):
         return ast.dump(root) in networks
-    name = root.id if isinstance(root, ast.Name) else root.attr if isinstance(root, ast.Attribute) else ""
-    for binding in program.bound(root) if isinstance(root, ast.Name) else ():
-        if binding.how == "element" and binding.value is not None:  # `for m in models`
-            name = next((part.id for part in ast.walk(binding.value) if isinstance(part, ast.Name) and NETWORK.search(part.id)), name)
+    name = root.id if isinstance(root, ast.Name) else root.attr
+    if isinstance(root, ast.Name):
+        bindings = program.bound(root)
+        module = program.module(root)
+        if all(one.how == "definition" for one in bindings) and (bindings or module.stars or name in module.imports):
+            return False  # a class or a function
+        over = [one.value for one in bindings if one.how == "element" and one.value is not None]  # `for m in models`
+        names = (part.id for expr in over for part in ast.walk(expr) if isinstance(part, ast.Name) and NETWORK.search(part.id))
+        name = next(names, name)
     makers = [program.name(end) for end in origins(program, root) if isinstance(end, ast.Call)]
-    if any(_OTHER_RUNTIMES.search(maker) for maker in makers):
-        return False
-    return ast.dump(held) in networks or bool(NETWORK.search(name) and not name.isupper())
+    named = ast.dump(held) in networks or bool(NETWORK.search(name) and not name.isupper())
+    return named and not any(_OTHER_RUNTIMES.search(maker) for maker in makers)
+
+
+def without_gradients(program: Program, node: ast.AST) -> bool:
+    """Inside a block under `no_grad` or `inference_mode`."""
+    items = [item for part in program.above(node) if isinstance(part, ast.With) for item in part.items]
+    return any(program.last(item.context_expr) in ("no_grad", "inference_mode") for item in items)
+
+
+_COUNTED = frozenset({"range", "sample", "take", "islice", "choices", "head"})
+_HANDFUL = 64
 
 
 def handful(program: Program, loop: ast.AST) -> bool:
     """Does a loop surely take a few rounds: a small number, a list that is written out, a slice or sample of a few?"""
     first = loop.generators[0].iter if isinstance(loop, COMPREHENSIONS) else getattr(loop, "iter", None)
-    while isinstance(first, ast.Call) and first.args and program.name(first).rpartition(".")[2] in ("tqdm", "enumerate", "zip", "list"):
+    while isinstance(first, ast.Call) and first.args and program.last(first) in ("tqdm", "enumerate", "zip", "list"):
         first = first.args[0]  # a slice inside shows only here
     for end in (first, *origins(program, first)) if first is not None else ():
-        if isinstance(end, ast.List | ast.Tuple | ast.Set | ast.Dict):
-            return True
         stop: ast.AST | None = None
-        if isinstance(end, ast.Subscript) and isinstance(end.slice, ast.Slice):
-            stop = end.slice.upper
-        elif isinstance(end, ast.Call) and end.args and program.name(end).rpartition(".")[2] in _COUNTED:
-            stop = end.args[-1 if program.name(end).rpartition(".")[2] != "range" or len(end.args) < 3 else 1]
-        elif isinstance(end, ast.Call) and isinstance(end.func, ast.Attribute) and end.func.attr in ("head", "tail"):
-            return True
+        match end:
+            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+                return True
+            case ast.Subscript(slice=ast.Slice(upper=stop)):
+                pass
+            case ast.Call(args=[_, *_]) if program.last(end) in _COUNTED:
+                stop = end.args[1 if program.last(end) == "range" and len(end.args) > 2 else -1]
+            case ast.Call(func=ast.Attribute(attr="head" | "tail")):
+                return True
         count = number(program, stop) if stop is not None else None
         if count is not None and 0 <= count <= _HANDFUL:
             return True
     return False
-
-
-_COUNTED = frozenset({"range", "sample", "take", "islice", "choices", "head"})
-_HANDFUL = 64

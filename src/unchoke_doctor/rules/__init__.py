@@ -1,13 +1,13 @@
-"""The rules: one file each, one question over a program. `RULES` has them by their code, which is the code of their cause.
+"""The rules: one file each, one question over a program. `CODES` has their codes, which are the codes of their causes.
 
-A rule gets a `Case` and yields `Hit`s. How serious a hit is comes from evidence: the saved outputs first, then numbers in the code.
+A rule gets a `Case` and yields `Hit`s. Evidence decides how serious a hit is: the saved outputs first, then numbers in the code.
 A rule calls something a note only if the evidence shows that it costs little here; without evidence it says what the code shows.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -22,8 +22,8 @@ from unchoke_doctor.units import format_seconds
 
 CODES = (
     "no-workers", "few-workers", "network-mount", "heavy-augmentation", "frozen-recomputed", "no-checkpoint", "never-on-gpu",
-    "no-mixed-precision", "no-inference-mode", "per-sample-scan", "oversized-decode", "one-at-a-time", "images-in-list", "no-prefetch",
-    "unpicklable-dataset", "host-sync",
+    "no-mixed-precision", "no-inference-mode", "per-sample-scan", "oversized-decode", "one-at-a-time", "images-in-list",
+    "no-prefetch", "unpicklable-dataset", "host-sync",
 )  # fmt: skip
 SHORT_S = 60.0
 """Seconds of a whole training below which nothing in it is worth a change."""
@@ -49,7 +49,6 @@ class Hit:
     kind: Kind = "choke"
     basis: Basis = "code"
     evidence: dict[str, Any] = field(default_factory=dict)
-    gain: str = ""
     further: tuple[ast.AST, ...] = ()
     edits: tuple[Edit, ...] = ()
     """Changes that are proven to alter nothing but the speed: `--fix` makes them."""
@@ -87,13 +86,11 @@ class Case:
         node = own_node(self.program, training)
         return self.program.place(node).cell if node is not None else None
 
-    def training_s(self, training: Training | None = None) -> float | None:
-        """Seconds of a training by the saved outputs; of the longest where none is named or its own cell shows nothing."""
-        own = self.outputs.training_s(self.cell(training)) if training is not None and self.cell(training) is not None else None
+    def training_s(self, training: Training) -> float | None:
+        """Seconds of a training by the saved outputs; of the longest one where its own cell shows nothing."""
+        cell = self.cell(training)
+        own = self.outputs.training_s(cell) if cell is not None else None
         return own if own is not None else self.outputs.training_s()
-
-    def epoch_s(self) -> float | None:
-        return self.outputs.epoch_s()
 
     @cached_property
     def little(self) -> str:
@@ -105,28 +102,34 @@ class Case:
             return f"the saved outputs show {self.images:,} images, for {self.epochs} epochs"
         return ""
 
-    def weigh(self, kind: Kind = "choke") -> tuple[Kind, Basis, dict[str, Any]]:
-        """Kind, basis and figures of a hit that costs time in training, by what the outputs show."""
-        shown: dict[str, Any] = {}
-        if (epoch := self.epoch_s()) is not None:
-            shown["epoch_s"] = round(epoch, 1)
-        if (total := self.training_s()) is not None:
-            shown["training_s"] = round(total, 1)
-        if self.images is not None:
-            shown["images"] = self.images
-        if self.outputs.gpu:
-            shown["device"] = self.outputs.gpu
-        basis: Basis = "outputs" if "epoch_s" in shown else "code"
-        if self.epochs is not None:
-            shown["epochs"] = self.epochs
-        if self.little:
-            return "note", "outputs", {**shown, "why_note": self.little}
-        return kind, basis, shown
-
-    def told(self) -> str:
-        """What the outputs show about time, as the end of a message; empty where they show nothing."""
-        epoch = self.epoch_s()
-        return f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None else ""
+    def hit(
+        self,
+        nodes: Iterable[ast.AST],
+        message: str,
+        fix: str,
+        kind: Kind = "choke",
+        *,
+        basis: Basis | None = None,
+        edits: tuple[Edit, ...] = (),
+        shown: tuple[Edit, ...] = (),
+        **figures: object,
+    ) -> Hit:
+        """A fact that costs time in training, at the first of its places, weighed by what the outputs show."""
+        epoch, total = self.outputs.epoch_s(), self.outputs.training_s()
+        seen = {
+            "epoch_s": round(epoch, 1) if epoch is not None else None,
+            "training_s": round(total, 1) if total is not None else None,
+            "images": self.images,
+            "device": self.outputs.gpu or None,
+            "epochs": self.epochs,
+            "why_note": self.little or None,
+        }
+        evidence = {key: item for key, item in (seen | figures).items() if item is not None}
+        told = f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None else ""
+        rests_on: Basis = "outputs" if self.little or epoch is not None else "code"
+        kind = "note" if self.little else kind
+        first, *further = dict.fromkeys(nodes)
+        return Hit(first, message + told, fix, kind, basis or rests_on, evidence, tuple(further), edits, shown)
 
 
 Check = Callable[[Case], Iterator[Hit]]
@@ -135,10 +138,4 @@ Check = Callable[[Case], Iterator[Hit]]
 def load_rule(code: str) -> Check:
     """The question of a rule; `no-workers` and `few-workers` share a file."""
     module = import_module(f"unchoke_doctor.rules.{'workers' if code.endswith('-workers') else code.replace('-', '_')}")
-    check = getattr(module, "check_few" if code == "few-workers" else "check")
-    return check  # type: ignore[no-any-return]
-
-
-def one_hit(nodes: Sequence[ast.AST], **about: Any) -> Hit:
-    """Several places of one fact as one hit, at the first."""
-    return Hit(nodes[0], further=tuple(nodes[1:]), **about)
+    return getattr(module, "check_few" if code == "few-workers" else "check")  # type: ignore[no-any-return]

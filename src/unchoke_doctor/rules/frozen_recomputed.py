@@ -9,26 +9,35 @@ from dataclasses import dataclass
 
 from unchoke_doctor.code.data import RANDOM, feeds, random_steps
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.trace import MISSING, argument, origins, values
+from unchoke_doctor.code.trace import argument_values, origins, values
 from unchoke_doctor.code.training import NETWORK, Training
 from unchoke_doctor.rules import Case, Hit
 
-_CHANGING = re.compile(r"teacher|ema\b|target|momentum|generator|discriminator|critic|gan\b|adversar|loss|perceptual|lpips|embed", re.IGNORECASE)
+_CHANGING = re.compile(
+    r"teacher|ema\b|target|momentum|generator|discriminator|critic|gan\b|adversar|loss|perceptual|lpips|embed", re.IGNORECASE
+)
 _HEAD = re.compile(r"fc\b|classif|head|dense|output|linear|predictions|top", re.IGNORECASE)
-_FLIPS = frozenset({"RandomHorizontalFlip", "RandomVerticalFlip", "HorizontalFlip", "VerticalFlip", "horizontal_flip", "vertical_flip", "RandomFlip"})
-_KERAS_LAYERS = ("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast", "RandomBrightness", "RandomCrop")
+_FLIPS = frozenset({
+    "RandomHorizontalFlip", "RandomVerticalFlip", "HorizontalFlip", "VerticalFlip", "horizontal_flip", "vertical_flip",
+    "RandomFlip",
+})  # fmt: skip
+_KERAS_LAYERS = (
+    "RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast", "RandomBrightness", "RandomCrop",
+)  # fmt: skip
 _FEWEST_EPOCHS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class _Freeze:
+    """Where a network is frozen, and which."""
+
     node: ast.AST
     network: ast.expr
     keras: bool
 
 
 def check(case: Case) -> Iterator[Hit]:
-    program, seen = case.program, set()
+    program, seen = case.program, set[str]()
     for freeze in [*_freezes(program), *_without_gradients(case)]:
         name = program.text(freeze.network)
         if _CHANGING.search(name) or name in seen or not program.is_own(freeze.node):
@@ -43,66 +52,66 @@ def _hit(case: Case, freeze: _Freeze, training: Training, name: str) -> Hit:
     program = case.program
     steps = random_steps(program, training.data)
     if not steps and not feeds(program, training.data) and training.kind != "keras":
-        steps = sorted({program.name(call).rpartition(".")[2] for call in program.calls_to(*RANDOM)})  # the data is not known: any counts
+        steps = sorted({program.last(call) for call in program.calls_to(*RANDOM)})  # the data is not known: any counts
     if freeze.keras:
-        steps += [layer for layer in _KERAS_LAYERS if any(program.name(call).startswith("keras") for call in program.calls_to(layer))]
+        steps += [program.last(call) for call in program.calls_to(*_KERAS_LAYERS) if program.name(call).startswith("keras")]
     often = f"each of {training.epochs} epochs" if training.epochs else "every epoch"
     only_flips = bool(steps) and set(steps) <= _FLIPS and (training.epochs or 0) >= 8
-    kind, basis, evidence = case.weigh("note" if steps and not only_flips else "choke")
     if not steps:
-        told, fix = "nothing changes the images at random", "run it once over the images, save the features, and train the layers behind it on those"
+        told, fix = (
+            "nothing changes the images at random",
+            "run it once over the images, save the features, and train the layers behind it on those",
+        )
     elif only_flips:
-        told, fix = "only flips change the images", "save the features of each image and of its mirror image once, and train the layers behind it on those"
+        told = "only flips change the images"
+        fix = "save the features of each image and of its mirror image once, and train the layers behind it on those"
     else:
         told = f"`{'`, `'.join(steps[:3])}` change the training images"
-        fix = "save the features of the validation images, which stay the same, and, if the score allows, those of a few augmented copies of each image"
-    return Hit(
-        freeze.node, f"`{name}` is frozen and {told}, yet {often} runs all images through it again{case.told()}", fix, kind, basis,
-        {**evidence, "frozen": name, "augmentation": steps}, further=(training.node,) if program.is_own(training.node) else (),
-    )  # fmt: skip
+        fix = (
+            "save the features of the validation images, which stay the same, and, if the score allows, those of a few augmented "
+            "copies of each image"
+        )
+    places = [freeze.node, *([training.node] if program.is_own(training.node) else [])]
+    said = f"`{name}` is frozen and {told}, yet {often} runs all images through it again"
+    return case.hit(places, said, fix, "note" if steps and not only_flips else "choke", frozen=name, augmentation=steps)
 
 
 # What is frozen -----------------------------------------------------------------------------------------------------------
 
 
 def _freezes(program: Program) -> Iterator[_Freeze]:
-    """`p.requires_grad = False` for all parameters of X, `X.requires_grad_(False)`, `X.trainable = False`, a frozen layer of TF Hub."""
-    for attribute, keras in (("requires_grad", False), ("trainable", True)):
+    """`p.requires_grad = False` for all parameters, `x.requires_grad_(False)`, `x.trainable = False`, a frozen TF Hub layer."""
+    for attribute in ("requires_grad", "trainable"):
         for target, value in program.stored.get(attribute, ()):
             network = _owner(program, target)
             if network is not None and values(program, value) == [False] and not _is_partly(program, target):
-                yield _Freeze(target, network, keras)
+                yield _Freeze(target, network, attribute == "trainable")
     for call in program.calls_to("requires_grad_", "freeze"):
-        if isinstance(call.func, ast.Attribute) and NETWORK.search(program.text(call.func.value).rpartition(".")[2]):
-            if call.func.attr == "freeze" or (call.args and values(program, call.args[0]) == [False]):
-                yield _Freeze(call, call.func.value, False)
+        off = program.last(call) == "freeze" or (call.args and values(program, call.args[0]) == [False])
+        if off and isinstance(call.func, ast.Attribute) and NETWORK.search(program.text(call.func.value).rpartition(".")[2]):
+            yield _Freeze(call, call.func.value, False)
     for call in program.calls_to("hub.KerasLayer", "tensorflow_hub.KerasLayer"):
-        flag = argument(program, call, "trainable", 1)
-        if flag == MISSING or (isinstance(flag, ast.AST) and values(program, flag) == [False]):
-            yield _Freeze(call, call.args[0] if call.args and False else call, True)
+        if argument_values(program, call, "trainable", 1, False) == [False]:
+            yield _Freeze(call, call, True)
 
 
 def _owner(program: Program, target: ast.Attribute) -> ast.expr | None:
     """The network whose parameters or layers a loop freezes, or the object itself; None where only some are taken."""
     loop = program.loop(target)
-    if not (isinstance(loop, ast.For) and isinstance(target.value, ast.Name) and target.value.id in {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}):
+    names = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)} if isinstance(loop, ast.For) else set()
+    if not isinstance(loop, ast.For) or not (isinstance(target.value, ast.Name) and target.value.id in names):
         return target.value
-    inside = loop.iter
-    while isinstance(inside, ast.Call | ast.Subscript | ast.Attribute):
-        if isinstance(inside, ast.Subscript):
-            if not (isinstance(inside.slice, ast.Slice) and inside.slice.lower is None and inside.slice.upper is None):
-                return None
-            inside = inside.value
-        elif isinstance(inside, ast.Call):
-            if isinstance(inside.func, ast.Attribute) and inside.func.attr in ("parameters", "named_parameters", "modules", "children"):
-                return inside.func.value
-            if not inside.args:
-                return None
-            inside = inside.args[0]
-        elif inside.attr == "layers":
-            return inside.value
-        else:
-            return None
+    inside: ast.expr | None = loop.iter
+    while inside is not None:
+        match inside:
+            case ast.Call(func=ast.Attribute(attr="parameters" | "named_parameters" | "modules" | "children", value=network)):
+                return network
+            case ast.Attribute(attr="layers", value=network):
+                return network
+            case ast.Subscript(value=inside, slice=ast.Slice(lower=None, upper=None)) | ast.Call(args=[inside, *_]):
+                pass
+            case _:
+                inside = None
     return None
 
 
@@ -120,16 +129,17 @@ def _is_partly(program: Program, target: ast.AST) -> bool:
 def _without_gradients(case: Case) -> Iterator[_Freeze]:
     """A network that runs under `no_grad` in the loop that trains another one on its result."""
     program = case.program
-    for training in case.trainings:
-        own = program.text(training.model) if training.model is not None else ""
-        for part in ast.walk(training.node) if training.kind == "torch" else ():
-            if not isinstance(part, ast.With) or not any(program.name(item.context_expr).endswith(("no_grad", "inference_mode")) for item in part.items):
+    for training in (one for one in case.trainings if one.kind == "torch"):
+        own = program.text(training.model).removeprefix("self.") if training.model is not None else ""
+        blocks = [part for part in ast.walk(training.node) if isinstance(part, ast.With)]
+        for block in blocks:
+            if not any(program.last(item.context_expr) in ("no_grad", "inference_mode") for item in block.items):
                 continue
-            for call in program.calls_in(*part.body):
+            for call in program.calls_in(*block.body):
                 name = program.text(call.func).removeprefix("self.")
-                feeds_on = isinstance(program.statement(call), ast.Assign)
-                if isinstance(call.func, ast.Name | ast.Attribute) and NETWORK.search(name) and name != own.removeprefix("self.") and feeds_on:
-                    yield _Freeze(part, call.func, False)
+                feeds_on = isinstance(call.func, ast.Name | ast.Attribute) and isinstance(program.statement(call), ast.Assign)
+                if feeds_on and NETWORK.search(name) and name != own:
+                    yield _Freeze(block, call.func, False)
 
 
 # What is trained with it --------------------------------------------------------------------------------------------------
@@ -140,18 +150,27 @@ def _trains_with(program: Program, training: Training, freeze: _Freeze) -> bool:
     if (training.kind == "keras") != freeze.keras or training.kind in ("fastai", "yolo", "tape"):
         return False
     name = program.text(freeze.network).removeprefix("self.")
-    for attribute in ("requires_grad", "trainable"):
-        for target, value in program.stored.get(attribute, ()):
-            owner = _owner(program, target)
-            text = program.text(owner).removeprefix("self.") if owner is not None else program.text(target.value)
-            thaws = True in values(program, value) and (text == name or text.startswith(f"{name}.") or owner is None) and not _HEAD.search(text.removeprefix(name))
-            if thaws and program.order[target] < program.order[training.node] and program.order[target] > program.order[freeze.node]:
-                return False
+    between = range(program.order[freeze.node] + 1, program.order[training.node])
+    for target, value in (pair for attribute in ("requires_grad", "trainable") for pair in program.stored.get(attribute, ())):
+        owner = _owner(program, target)
+        text = program.text(owner if owner is not None else target.value).removeprefix("self.")
+        of_it = owner is None or text == name or text.startswith(f"{name}.")
+        if (
+            program.order[target] in between
+            and of_it
+            and True in values(program, value)
+            and not _HEAD.search(text.removeprefix(name))
+        ):
+            return False
     if freeze.keras:
-        extracted = any(program.text(call.func).startswith(f"{name}.predict") for call in program.calls_to("predict", "predict_generator"))
+        extracted = any(
+            program.text(call.func).startswith(f"{name}.predict") for call in program.calls_to("predict", "predict_generator")
+        )
         return not extracted and program.order[freeze.node] < program.order[training.node]
     if isinstance(freeze.node, ast.With):
         return program.contains(training.node, freeze.node)
     made = {end for end in origins(program, freeze.network) if isinstance(end, ast.Call)}
-    trained = {end for end in origins(program, training.model) if isinstance(end, ast.Call)} if training.model is not None else set()
+    trained = (
+        {end for end in origins(program, training.model) if isinstance(end, ast.Call)} if training.model is not None else set()
+    )
     return not made or not trained or bool(made & trained) or program.class_of(freeze.node) is not None

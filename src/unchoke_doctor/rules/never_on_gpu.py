@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from unchoke_doctor.code.data import sample_functions
 from unchoke_doctor.code.program import LOOPS, Program
 from unchoke_doctor.code.trace import origins
-from unchoke_doctor.code.training import NETWORK, Training, own_node
+from unchoke_doctor.code.training import Training, own_node, torch_passes
+from unchoke_doctor.finding import Basis
 from unchoke_doctor.rules import Case, Hit
 
-_MOVES = frozenset({"cuda", "to_device", "prepare", "set_default_device", "set_default_tensor_type", "to_empty", "data_parallel", "init_device_mesh"})
+_MOVES = frozenset({
+    "cuda", "to_device", "prepare", "set_default_device", "set_default_tensor_type", "to_empty", "data_parallel",
+    "init_device_mesh",
+})  # fmt: skip
 _NO_DEVICE = re.compile(r"float|half|double|dtype|int|long|memory_format|uint8", re.IGNORECASE)
 _LIKELY = re.compile(r"cuda|/content/|google\.colab|/kaggle/|\.\./input|\bgpu\b", re.IGNORECASE)
 
 
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
-    if not program.imports_any("torch") or program.calls_to("set_default_device", "set_default_tensor_type", "Accelerator", "Fabric"):
+    everywhere = ("set_default_device", "set_default_tensor_type", "Accelerator", "Fabric")
+    if not program.imports_any("torch") or program.calls_to(*everywhere):
         return
     stuck: dict[ast.AST, Training] = {}
     for training in case.trainings:
@@ -26,65 +32,72 @@ def check(case: Case) -> Iterator[Hit]:
         if training.kind == "torch" and node is not None and not _is_moved(program, training):
             stuck.setdefault(node, training)
     if stuck:
-        yield _hit(case, list(stuck), next(iter(stuck.values())).model, "the training loop moves neither")
-    elif not case.trainings and (loop := _extracting_loop(program)) is not None:
-        yield _hit(case, [loop], loop.func, "the loop that runs it moves neither")
+        models = [one.model for one in stuck.values() if one.model is not None]
+        made = [end for model in models for end in origins(program, model) if isinstance(end, ast.Call) and program.is_own(end)]
+        yield _hit(case, [*stuck, *made], models[0] if models else None, "the training loop moves neither")
+    elif not case.trainings and (found := _extracting(program)):
+        yield _hit(case, found, found[0].func, "the code that runs it moves neither")
 
 
-def _hit(case: Case, nodes: list[ast.AST], model: ast.expr | None, which: str) -> Hit:
-    program = case.program
-    name = program.text(model) if model is not None else "model"
-    kind, basis, evidence = case.weigh()
-    device = case.outputs.gpu
-    if not device and case.outputs.on_cpu:
-        kind, evidence = "note", {**evidence, "why_note": "the saved outputs show a machine without a GPU"}
+def _hit(case: Case, nodes: Sequence[ast.AST], model: ast.expr | None, which: str) -> Hit:
+    name, device = case.program.text(model) if model is not None else "model", case.outputs.gpu
     unused = " (`device` is computed and not used for it)" if re.search(r"\bdevice\s*=", case.texts) else ""
     there = f"; the saved outputs show a {device}" if device else "; a GPU is likely here" if _LIKELY.search(case.texts) else ""
-    return Hit(
-        nodes[0], f"`{name}` and its batches stay on the CPU: {which} to a device{unused}{there}{case.told()}",
+    fix = (
         f"before the loop `device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')` and `{name}.to(device)`; "
-        "in the loop move each batch: `images, labels = images.to(device), labels.to(device)`",
-        kind, "outputs" if device else basis, {**evidence, "device": device or "not shown"}, further=tuple(nodes[1:]),
-    )  # fmt: skip
+        "in the loop move each batch: `images, labels = images.to(device), labels.to(device)`"
+    )
+    no_gpu = case.outputs.on_cpu and not device
+    why = "the saved outputs show a machine without a GPU" if no_gpu else case.little or None
+    said = f"`{name}` and its batches stay on the CPU: {which} to a device{unused}{there}"
+    basis: Basis | None = "outputs" if device or no_gpu else None
+    return case.hit(nodes, said, fix, "note" if no_gpu else "choke", basis=basis, device=device or "not shown", why_note=why)
 
 
 def _is_moved(program: Program, training: Training) -> bool:
-    """Is a batch moved in the loop, or the model anywhere?"""
+    """Is a batch moved in the loop, or the model anywhere? Or may both have been moved by somebody whose code is not here?"""
     if any(is_move(program, call) for call in program.reached(training.node)):
         return True
+    moves = [call for call in program.calls if is_move(program, call)]
     if training.model is None:
-        return any(is_move(program, call) for call in program.calls)
-    names = {program.text(training.model).removeprefix("self.")}
+        return bool(moves)
+    name = program.text(training.model).removeprefix("self.")
     made = {end for end in origins(program, training.model) if isinstance(end, ast.Call)}
-    for call in program.calls:
-        if not is_move(program, call) or not isinstance(call.func, ast.Attribute):
-            continue
-        moved = call.func.value
-        if program.text(moved).removeprefix("self.") in names or any(end in made for end in origins(program, moved)):
-            return True
-    return False
+    counts = training.data is None or any(program.last(end) == "range" for end in origins(program, training.data))
+    if counts and not made:
+        return True
+    moved = [call.func.value for call in moves if isinstance(call.func, ast.Attribute)]
+    return any(program.text(one).removeprefix("self.") == name or made & set(origins(program, one)) for one in moved)
 
 
 def is_move(program: Program, call: ast.Call) -> bool:
     """`x.to(device)`, `x.cuda()`, a tensor made on a device; `x.to(torch.float32)` is none."""
-    if not isinstance(call.func, ast.Attribute | ast.Name):
-        return False
-    last = program.name(call).rpartition(".")[2]
-    if last == "to":
-        given = [*call.args, *(word.value for word in call.keywords if word.arg == "device")]
-        return bool(given) and not _NO_DEVICE.search(program.text(given[0])) and "cpu" not in program.text(given[0])
-    device = next((word.value for word in call.keywords if word.arg == "device"), None)
-    return last in _MOVES or (device is not None and "cpu" not in program.text(device))
+    devices = [word.value for word in call.keywords if word.arg == "device"]
+    if program.last(call) == "to":
+        devices = [*call.args, *devices][:1]
+        return bool(devices) and not _NO_DEVICE.search(text := program.text(devices[0])) and "cpu" not in text
+    return program.last(call) in _MOVES or any("cpu" not in program.text(device) for device in devices)
 
 
-def _extracting_loop(program: Program) -> ast.Call | None:
-    """A call of a network in a loop, in a program that moves nothing at all: features or predictions on the CPU."""
-    if any(is_move(program, call) for call in program.calls):
-        return None
-    for call in program.calls:
-        name = program.text(call.func).removeprefix("self.")
-        if program.is_own(call) and isinstance(call.func, ast.Name | ast.Attribute) and NETWORK.search(name) and isinstance(program.loop(call), LOOPS):
-            makers = [end for end in origins(program, call.func) if isinstance(end, ast.Call)]
-            if any(program.name(end).startswith(("torchvision.models", "timm.", "torch.hub")) for end in makers):
-                return call
-    return None
+def _extracting(program: Program) -> list[ast.Call]:
+    """Where a network with trained weights runs over many images in a program that moves nothing at all, and where it is made."""
+    inside = sample_functions(program)
+    for call in torch_passes(program) if not any(is_move(program, call) for call in program.calls) else ():
+        per_sample = program.function(call) in inside
+        makers = [end for end in origins(program, call.func) if isinstance(end, ast.Call)]
+        reached = [program.name(one) for end in makers for one in (end, *_init_calls(program, end))]
+        trained = any(name.startswith(("torchvision.models", "timm.", "torch.hub")) for name in reached)
+        found = [one for one in (call, *makers) if program.is_own(one)]
+        if found and (per_sample or isinstance(program.loop(call), LOOPS)) and (trained or (per_sample and not makers)):
+            return found
+    return []
+
+
+def _init_calls(program: Program, call: ast.Call) -> list[ast.Call]:
+    """What making an object of a class of the program calls."""
+    return [
+        one
+        for function in program.runs(call)
+        if isinstance(program.target(call), ast.ClassDef)
+        for one in program.reached(function)
+    ]

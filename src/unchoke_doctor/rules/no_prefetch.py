@@ -3,56 +3,64 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from unchoke_doctor.code.data import feeds, is_decode, is_random, pipeline
-from unchoke_doctor.code.program import LOOPS, Program
+from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import MISSING, argument
-from unchoke_doctor.rules import Case, Hit, one_hit
+from unchoke_doctor.finding import Kind
+from unchoke_doctor.fixes import add_keyword, append
+from unchoke_doctor.rules import Case, Edit, Hit
 
 _PYTHON = ("py_function", "numpy_function", "py_func")
 
 
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
-    maps: list[ast.Call] = []
-    ends: list[ast.Call] = []
-    works = ""
+    maps: dict[ast.Call, str] = {}
+    ends: dict[ast.Call, bool] = {}
     for training in case.trainings:
         if training.data is None or not any(feed.kind == "tf.data" for feed in feeds(program, training.data)):
             continue
         steps = [step for step in pipeline(program, training.data) if program.is_own(step)]
-        names = [program.name(step).rpartition(".")[2] for step in steps]
-        for step, name in zip(steps, names, strict=True):
-            if name == "map" and argument(program, step, "num_parallel_calls", 1) == MISSING and (work := _work(program, step)):
-                maps.append(step)
-                works = works or work
-        if steps and not {"prefetch", "apply"} & set(names):
-            ends.append(steps[0])
-    maps, ends = list(dict.fromkeys(maps)), list(dict.fromkeys(ends))
+        works = {step: _work(program, step) for step in steps if program.last(step) == "map"}
+        maps |= {step: why for step, why in works.items() if why and argument(program, step, "num_parallel_calls", 1) == MISSING}
+        if steps and not {"prefetch", "apply"} & {program.last(step) for step in steps}:
+            ends[steps[0]] = any(works.values())
+    tf = next((name for name, full in program.own.imports.items() if full == "tensorflow"), "")
+    added = [append(program, end, f".prefetch({tf}.data.AUTOTUNE)") for end in ends] if tf else []
     if maps:
-        kind, basis, evidence = case.weigh()
-        yield one_hit(maps, message=f"`{program.text(maps[0], 50)}` works on one image at a time: {works}{case.told()}", kind=kind, basis=basis,
-                      evidence=evidence, fix="`map(…, num_parallel_calls=tf.data.AUTOTUNE)`, and `.prefetch(tf.data.AUTOTUNE)` at the end")  # fmt: skip
+        made = [add_keyword(program, step, "num_parallel_calls", f"{tf}.data.AUTOTUNE") for step in maps] if tf else []
+        edits: tuple[Edit, ...] = (*(edit for edit in made if edit is not None), *added)
+        proven = not any(_is_stateful(program, step) for step in maps)
+        said = f"`{program.text(next(iter(maps)), 50)}` works on one image at a time: {next(iter(maps.values()))}"
+        fix = "`map(…, num_parallel_calls=tf.data.AUTOTUNE)`, and `.prefetch(tf.data.AUTOTUNE)` at the end"
+        yield case.hit(maps, said, fix, edits=edits if proven else (), shown=edits)
     elif ends:
-        kind, basis, evidence = case.weigh("choke" if any(_decodes(program, end) for end in ends) else "note")
-        yield one_hit(ends, message=f"the pipeline that ends with `{program.text(ends[0].func, 40)}` has no `prefetch`: the model waits while the next batch "
-                      f"is made{case.told()}", kind=kind, basis=basis, evidence=evidence, fix="end it with `.prefetch(tf.data.AUTOTUNE)`; put `.cache()` in "
-                      "front of random steps if the decoded images fit into memory")  # fmt: skip
+        end = program.text(next(iter(ends)).func, 40)
+        said = f"the pipeline that ends with `{end}` has no `prefetch`: the model waits while the next batch is made"
+        fix = (
+            "end it with `.prefetch(tf.data.AUTOTUNE)`; put `.cache()` before random steps if the decoded images fit into memory"
+        )
+        kind: Kind = "choke" if any(ends.values()) else "note"
+        proven = not re.search(r"class_names|file_paths", case.texts)  # attributes that only the first dataset has
+        yield case.hit(ends, said, fix, kind, edits=tuple(added) if proven else (), shown=tuple(added))
 
 
 def _work(program: Program, step: ast.Call) -> str:
     """What a mapped function does that is worth sharing out."""
     mapped = program.definition(step.args[0]) if step.args else None
     for call in program.reached(mapped) if mapped is not None else ():
-        if is_decode(program, call) or program.name(call).rpartition(".")[2].startswith("decode_"):
-            return f"it calls `{program.text(call.func)}`, on one core"
-        if program.name(call).rpartition(".")[2] in _PYTHON:
+        if program.last(call) in _PYTHON:
             return "it runs Python, on one core"
-        if is_random(program, call):
+        if is_decode(program, call) or program.last(call).startswith("decode_") or is_random(program, call):
             return f"it calls `{program.text(call.func)}`, on one core"
     return ""
 
 
-def _decodes(program: Program, end: ast.Call) -> bool:
-    return any(_work(program, step) for step in pipeline(program, end) if isinstance(step, ast.Call) and not isinstance(step, LOOPS))
+def _is_stateful(program: Program, step: ast.Call) -> bool:
+    """Random numbers and Python code may come out in another order when several images are made at once."""
+    mapped = program.definition(step.args[0])
+    calls = program.reached(mapped) if mapped is not None else []
+    return any(program.last(call) in _PYTHON or is_random(program, call) for call in calls)

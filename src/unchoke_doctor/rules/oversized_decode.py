@@ -6,18 +6,45 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.data import FOLDER_DATASETS, compositions, constants, is_decode, known_size, listed_transforms, sample_functions, size_of, transform_steps
+from unchoke_doctor.code.data import (
+    FOLDER_DATASETS,
+    compositions,
+    constants,
+    is_decode,
+    known_size,
+    listed_transforms,
+    sample_functions,
+    size_of,
+    transform_steps,
+)  # fmt: skip
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.trace import given, origins, value
-from unchoke_doctor.rules import Case, Hit, one_hit
+from unchoke_doctor.code.trace import given, value
+from unchoke_doctor.rules import Case, Hit
 
 _LARGE_PX = 1000
 _TIMES = 4
 """Pixels decoded per pixel used from which a smaller copy pays."""
-_PRINTED = (re.compile(r"size=(\d{3,5})x(\d{3,5})"), re.compile(r"(?<![\d, ])\((\d{3,5}), (\d{3,5}), [134]\)"), re.compile(r"Size\(\[[134], (\d{3,5}), (\d{3,5})\]\)"))
-_SHRUNK = re.compile(r"resiz|small|thumb|(?<!\d)(\d{2,3})x\1(?!\d)|[-_/](?:128|224|256|300|320|384|512|600)(?:px)?(?:[-_/]|$)", re.IGNORECASE)
-_READERS = {"flow_from_directory": ("target_size", 1), "flow_from_dataframe": ("target_size", 5), "image_dataset_from_directory": ("image_size", 7)}
+_PRINTED = (
+    re.compile(r"size=(\d{3,5})x(\d{3,5})"),
+    re.compile(r"(?<![\d, ])\((\d{3,5}), (\d{3,5}), [134]\)"),
+    re.compile(r"Size\(\[[134], (\d{3,5}), (\d{3,5})\]\)"),
+)
+_SHRUNK = re.compile(
+    r"resiz|small|thumb|(?<!\d)(\d{2,3})x\1(?!\d)|[-_/](?:128|224|256|300|320|384|512|600)(?:px)?(?:[-_/]|$)", re.IGNORECASE
+)
+_READERS = {
+    "flow_from_directory": ("target_size", 1),
+    "flow_from_dataframe": ("target_size", 5),
+    "image_dataset_from_directory": ("image_size", 7),
+}
+_FASTAI = ("DataBlock", "from_folder", "from_df", "from_csv", "from_name_func", "from_path_func", "from_name_re", "from_lists")
+_CROPS = ("RandomCrop", "CenterCrop", "Resize", "RandomResizedCrop")
 _CACHED = re.compile(r"\.cache\(|cache_images|cache_dir=|CacheDataset|PersistentDataset")
+_CHEAPER = {  # by what decodes; the second half works for JPEG alone
+    "Image.open": "`image.draft('RGB', ({edge}, {edge}))` right after `Image.open` decodes fewer pixels",
+    "cv2.imread": "`cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)` decodes a quarter of the pixels",
+    "decode_jpeg": "`tf.io.decode_jpeg(data, ratio=2)` decodes a quarter of the pixels",
+}
 
 
 def check(case: Case) -> Iterator[Hit]:
@@ -26,33 +53,24 @@ def check(case: Case) -> Iterator[Hit]:
     own = [site for site in sites if program.is_own(site)]
     if not own or not edges:
         return
-    edge = max(edges)
-    found = _seen_size(case)
+    edge, found = max(edges), _seen_size(case)
     if found is None:
         if edge <= 512:
             said = f"`{program.text(own[0])}` decodes every image at full size for an input of {edge} px, in every epoch"
-            yield one_hit(own, message=said, fix="if the files are more than twice as large as that, resize them once and train on the copies", kind="note", evidence={"input_px": edge})
+            fix = "if the files are more than twice as large as that, resize them once and train on the copies"
+            yield Hit(own[0], said, fix, "note", evidence={"input_px": edge}, further=tuple(own[1:]))
         return
-    (width, height), where = found
-    if width * height < _TIMES * edge * edge:
-        return
-    slow = max(width, height) >= _LARGE_PX and case.epochs != 1 and not _CACHED.search(case.texts)
-    kind, basis, shown = case.weigh("choke" if slow else "note")
-    said = f"images of about {width} × {height} px ({where}) are decoded at full size for an input of {edge} px, in every epoch{case.told()}"
-    figures = {**shown, "image_px": [width, height], "input_px": edge, "size_from": where}
-    yield one_hit(own, message=said, fix=_fix(program, own[0], edge), kind=kind, basis=basis, evidence=figures)
-
-
-def _fix(program: Program, site: ast.AST, edge: int) -> str:
-    name = program.name(site)
-    cheap = ""
-    if name.endswith("Image.open"):
-        cheap = f"; for JPEG, `image.draft('RGB', ({edge}, {edge}))` right after `Image.open` decodes fewer pixels"
-    elif name.endswith("cv2.imread"):
-        cheap = "; for JPEG, `cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)` decodes a quarter of the pixels"
-    elif "decode_jpeg" in name:
-        cheap = "; `tf.io.decode_jpeg(data, ratio=2)` decodes a quarter of the pixels"
-    return f"resize the files once to about {edge} px (somewhat more if crops are taken) and train on the copies{cheap}"
+    width, height, where = found
+    if width * height >= _TIMES * edge * edge:
+        slow = max(width, height) >= _LARGE_PX and case.epochs != 1 and not _CACHED.search(case.texts)
+        said = (
+            f"images of about {width} × {height} px ({where}) are decoded at full size for an input of {edge} px, in every epoch"
+        )
+        cheap = next(
+            (f"; for JPEG, {how.format(edge=edge)}" for name, how in _CHEAPER.items() if name in program.name(own[0])), ""
+        )
+        fix = f"resize the files once to about {edge} px (somewhat more if crops are taken) and train on the copies{cheap}"
+        yield case.hit(own, said, fix, "choke" if slow else "note", image_px=[width, height], input_px=edge, size_from=where)
 
 
 def _sites(program: Program) -> tuple[list[ast.AST], set[int]]:
@@ -62,35 +80,36 @@ def _sites(program: Program) -> tuple[list[ast.AST], set[int]]:
     sites += [call for call in program.calls_to(*FOLDER_DATASETS) if program.name(call).startswith("torchvision.")]
     edges: set[int] = set()
     for call in program.calls_to(*_READERS):
-        name, position = _READERS[program.name(call).rpartition(".")[2]]
-        size = value(program, given(program, call, name, position))
         sites.append(call)
-        edges.add(max(size) if isinstance(size, tuple) and all(isinstance(one, int) for one in size) else 256)
+        edges.add(_edge(value(program, given(program, call, *_READERS[program.last(call)]))) or 256)
     for call in compositions(program):
-        first = next((size for step in listed_transforms(program, call) if (size := size_of(program, step)) is not None), None)
-        crops = [step for step in listed_transforms(program, call) if program.name(step).rpartition(".")[2] in ("RandomCrop", "CenterCrop", "Resize", "RandomResizedCrop")]
-        if first is not None and crops and program.name(crops[0]).rpartition(".")[2] not in ("RandomCrop", "CenterCrop"):
+        steps = list(listed_transforms(program, call))
+        first = next((size for step in steps if (size := size_of(program, step)) is not None), None)
+        crop = next((program.last(step) for step in steps if program.last(step) in _CROPS), "")
+        if first is not None and crop in ("Resize", "RandomResizedCrop"):
             edges.add(first)
-    for call in program.calls_to("DataBlock", "from_folder", "from_df", "from_csv", "from_name_func", "from_path_func", "from_name_re", "from_lists"):
+    for call in program.calls_to(*_FASTAI):
         for step in transform_steps(program, items) if (items := given(program, call, "item_tfms")) is not None else ():
             sites.append(step)
             edges.add(size_of(program, step) or 256)
     for call in program.calls_to("resize", "load_img"):
         if program.function(call) in inside:
-            sizes = [value(program, end) for part in (*call.args, *(word.value for word in call.keywords)) for end in origins(program, part)]
-            edges |= {max(size) for size in sizes if isinstance(size, tuple) and len(size) in (2, 3) and all(isinstance(one, int) for one in size)}
-    return sites, edges
+            edges |= {_edge(value(program, part)) for part in (*call.args, *(word.value for word in call.keywords))}
+    return sites, edges - {0}
 
 
-def _seen_size(case: Case) -> tuple[tuple[int, int], str] | None:
+def _edge(size: object) -> int:
+    """The longer edge of a size; 0 where it is none."""
+    fits = isinstance(size, tuple) and len(size) in (2, 3) and all(isinstance(one, int) for one in size)
+    return max(size) if fits and isinstance(size, tuple) else 0
+
+
+def _seen_size(case: Case) -> tuple[int, int, str] | None:
     """The size of the images: printed by the notebook, or that of a set that everybody knows and that was not shrunk before."""
-    sizes = [
-        (int(found[1]), int(found[2]))
-        for cell in case.program.source.cells if cell.outputs
-        for sign in _PRINTED for found in sign.finditer(cell.outputs)
-    ]  # fmt: skip
+    printed = "\n".join(cell.outputs for cell in case.program.source.cells)
+    sizes = [(int(found[1]), int(found[2])) for sign in _PRINTED for found in sign.finditer(printed)]
     sizes = [size for size in sizes if min(size) >= 300 and max(size) >= _LARGE_PX]
     if sizes:
-        return max(sizes), "by the saved outputs"
+        return *max(sizes), "by the saved outputs"
     known = known_size([text for text in constants(case.program) if not _SHRUNK.search(text)])
-    return (known, "a known data set") if known is not None else None
+    return (*known, "a known data set") if known is not None else None

@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.data import constants, dataset_classes, listed_transforms, loaders
+from unchoke_doctor.code.data import Loader, constants, dataset_classes, listed_transforms, loaders
 from unchoke_doctor.code.program import FUNCTIONS, Program
 from unchoke_doctor.code.trace import given, origins
-from unchoke_doctor.finding import Kind
-from unchoke_doctor.rules import Case, Hit, one_hit
+from unchoke_doctor.rules import Case, Hit
 
 _HANDLES = frozenset({
-    "open", "io.open", "gzip.open", "h5py.File", "rasterio.open", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "osgeo.gdal.Open",
-    "gdal.Open", "openslide.OpenSlide", "netCDF4.Dataset", "tifffile.TiffFile", "cv2.VideoCapture", "tables.open_file",
+    "open", "io.open", "gzip.open", "h5py.File", "rasterio.open", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile",
+    "tarfile.open", "osgeo.gdal.Open", "gdal.Open", "openslide.OpenSlide", "netCDF4.Dataset", "tifffile.TiffFile",
+    "cv2.VideoCapture", "tables.open_file",
 })  # fmt: skip
 _SPAWNS = re.compile(r"^[A-Za-z]:[\\/](?![\\/]?/)|^/Users/\w")
 _LINUX = re.compile(r"^/(?:kaggle|content|home|root|mnt|data|scratch|workspace)/|^\.\./input/")
@@ -22,31 +22,36 @@ _LINUX = re.compile(r"^/(?:kaggle|content|home|root|mnt|data|scratch|workspace)/
 
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
-    busy = [loader for loader in loaders(program) if any(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in loader.workers)]
-    if not busy:
-        return
-    yield from _handles(program)
-    spawns = _starts_afresh(case)
+    busy = [one for one in loaders(program) if any(isinstance(n, int) and n > 0 for n in one.workers)]
+    spawns = _starts_afresh(case) if busy else False
+    yield from _handles(program) if busy else ()
     if spawns is False:
         return
-    kind: Kind = "risk" if spawns else "note"
     why = "this code runs on Windows or macOS" if spawns else "on Windows, macOS and Python 3.14"
-    shown = {"spawns": bool(spawns)}
-    if program.source.is_notebook:
-        classes = [owner for owner in dataset_classes(program) if program.is_own(owner)]
-        used = [owner for owner in classes if any(_is_made(program, loader.dataset, owner) for loader in busy)]
-        if used:
-            said = f"`{used[0].name}` is defined in a notebook, and loader processes that start afresh cannot import it ({why}): the loader hangs or fails"
-            yield one_hit(used, message=said, fix=f"put `{used[0].name}` into a .py file (`%%writefile data.py`) and import it", kind=kind, evidence=shown)
-    lambdas = [node for node in _lambdas(program) if program.is_own(node)]
-    if lambdas:
+    for nodes, said, fix in _unpicklable(program, busy, why):
+        yield Hit(nodes[0], said, fix, "risk" if spawns else "note", evidence={"spawns": bool(spawns)}, further=tuple(nodes[1:]))
+
+
+def _unpicklable(program: Program, busy: list[Loader], why: str) -> Iterator[tuple[list[ast.AST], str, str]]:
+    """Places, message and fix of what a process that starts afresh cannot get."""
+    made = {
+        program.target(end) for one in busy if one.dataset for end in origins(program, one.dataset) if isinstance(end, ast.Call)
+    }
+    used = [owner for owner in dataset_classes(program) if program.is_own(owner) and owner in made]
+    if used and program.source.is_notebook:
+        said = (
+            f"`{used[0].name}` is defined in a notebook, and loader processes that start afresh cannot import it ({why}): "
+            "the loader hangs or fails"
+        )
+        yield list(used), said, f"put `{used[0].name}` into a .py file (`%%writefile data.py`) and import it"
+    if lambdas := [node for node in _lambdas(program) if program.is_own(node)]:
         said = f"`{program.text(lambdas[0])}` goes to loader processes that start afresh, and a lambda cannot be pickled ({why})"
-        yield one_hit(lambdas, message=said, fix="write it as a function with a name, at module level", kind=kind, evidence=shown)
-    if not program.source.is_notebook:
-        bare = [loader.call for loader in busy if program.is_own(loader.call) and _is_unguarded(program, loader.call)]
-        if bare:
-            said = f"the script has no `if __name__ == '__main__':`, so each loader process runs it again ({why})"
-            yield one_hit(bare, message=said, fix="put the code that makes and uses loaders into `main()` and call it under `if __name__ == '__main__':`", kind=kind, evidence=shown)
+        yield list(lambdas), said, "write it as a function with a name, at module level"
+    bare = [one.call for one in busy if program.is_own(one.call) and _is_unguarded(program, one.call)]
+    if bare and not program.source.is_notebook:
+        said = f"the script has no `if __name__ == '__main__':`, so each loader process runs it again ({why})"
+        fix = "put the code that makes and uses loaders into `main()` and call it under `if __name__ == '__main__':`"
+        yield list(bare), said, fix
 
 
 def _starts_afresh(case: Case) -> bool | None:
@@ -62,43 +67,36 @@ def _starts_afresh(case: Case) -> bool | None:
 
 def _handles(program: Program) -> Iterator[Hit]:
     """Files opened in `__init__` and kept: spawned workers cannot get them, forked ones share one file position."""
-    for owner in dataset_classes(program):
-        init = program.method(owner, "__init__")
-        if init is None or not program.is_own(init) or program.method(owner, "__getstate__") or program.class_of(init) is not owner:
+    inits = {program.method(owner, "__init__"): owner for owner in dataset_classes(program)}
+    for target, held in (pair for some in program.stored.values() for pair in some):
+        init = program.function(target)
+        owner, name = inits.get(init) if isinstance(init, ast.FunctionDef) else None, program.text(target)
+        if init is None or owner is None or not isinstance(held, ast.Call) or program.name(held) not in _HANDLES:
             continue
-        for some in program.stored.values():
-            for target, held in some:
-                if program.function(target) is not init or not isinstance(held, ast.Call) or program.name(held) not in _HANDLES:
-                    continue
-                name = program.text(target)
-                closed = any(program.text(call.func) == f"{name}.close" for call in program.calls_in(init))
-                if not closed:
-                    said = f"`{name}` of `{owner.name}` is an open file: workers that start afresh cannot get it, forked ones share its position and read wrong bytes"
-                    fix = f"keep the path, set `{name} = None` here and open it in `__getitem__` when `{name} is None`"
-                    yield Hit(target, said, fix, "risk", evidence={"opened_by": program.name(held)})
+        closed = any(program.text(call.func) == f"{name}.close" for call in program.calls_in(init))
+        if program.is_own(init) and not closed and program.method(owner, "__getstate__") is None:
+            said = (
+                f"`{name}` of `{owner.name}` is an open file: workers that start afresh cannot get it, "
+                "forked ones share its position and read wrong bytes"
+            )
+            fix = f"keep the path, set `{name} = None` here and open it in `__getitem__` when `{name} is None`"
+            yield Hit(target, said, fix, "risk", evidence={"opened_by": program.name(held)})
 
 
 def _lambdas(program: Program) -> Iterator[ast.Lambda]:
     """Lambdas among the transforms of a `Compose`, in `transforms.Lambda`, and as `collate_fn` or `worker_init_fn`."""
+    handed: list[ast.expr] = []
     for call in program.calls_to("Compose"):
         first = given(program, call, "transforms", 0)
-        for part in first.elts if isinstance(first, ast.List | ast.Tuple) else ():
-            yield from (end for end in origins(program, part) if isinstance(end, ast.Lambda))
-        for step in listed_transforms(program, call):
-            if program.name(step).rpartition(".")[2] == "Lambda":
-                yield from (part for part in step.args if isinstance(part, ast.Lambda))
-    for loader in loaders(program):
-        handed = [word.value for word in loader.call.keywords if word.arg in ("collate_fn", "worker_init_fn")]
-        yield from (end for part in handed for end in origins(program, part) if isinstance(end, ast.Lambda))
-
-
-def _is_made(program: Program, dataset: ast.expr | None, owner: ast.ClassDef) -> bool:
-    ends = origins(program, dataset) if dataset is not None else []
-    return any(isinstance(end, ast.Call) and program.target(end) is owner for end in ends)
+        handed += first.elts if isinstance(first, ast.List | ast.Tuple) else []
+        handed += [part for step in listed_transforms(program, call) if program.last(step) == "Lambda" for part in step.args]
+    names = ("collate_fn", "worker_init_fn")
+    handed += [word.value for loader in loaders(program) for word in loader.call.keywords if word.arg in names]
+    yield from (end for part in handed for end in origins(program, part) if isinstance(end, ast.Lambda))
 
 
 def _is_unguarded(program: Program, call: ast.Call) -> bool:
     """At module level, outside `if __name__ == "__main__"`."""
-    tests = [program.text(part.test) for part in program.above(call) if isinstance(part, ast.If)]
-    inside = any(isinstance(part, (*FUNCTIONS, ast.ClassDef)) for part in program.above(call))
-    return not inside and not any("__name__" in test for test in tests)
+    above = list(program.above(call))
+    guards = [part for part in above if isinstance(part, ast.If) and "__name__" in program.text(part.test)]
+    return not guards and not any(isinstance(part, (*FUNCTIONS, ast.ClassDef)) for part in above)

@@ -1,10 +1,10 @@
 """The account of a training loop: which second of the main thread belongs to which part of which step. Bookkeeping, no torch.
 
 In come the moments that hooks see: a region begins or ends, a batch is asked for and handed over, a backward, a step of an
-optimizer. Out come one row per step and a last one for what came after. Regions are exclusive: a second of backward in the closure
-of an optimizer is not the optimizer's. Whether batches are trained on shows only later, by a backward or its absence: until then
-their time stands under a mark, and becomes evaluation if none follows. The time of the forward pass is not kept here: a hook on
-every module call would cost more than all others together, and the sampler's stacks show it.
+optimizer. Out come one row per step and a last one for what came after. Regions are exclusive: a second of backward in the
+closure of an optimizer is not the optimizer's. Whether batches are trained on shows only later, by a backward or its absence:
+until then their time stands under a mark, and becomes evaluation if none follows. The time of the forward pass is not kept
+here: a hook on every module call would cost more than all others together, and the sampler's stacks show it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files that the script opens, pixels that it decodes, checkpoints that it saves: counted and timed by the line that does it.
 
-In: `open`, Pillow, other decoders, `torch.save` and safetensors, replaced as the script imports them. Out: calls of the kinds open
-(key: the file), decode (amount: pixels decoded; key: the file; detail: format, size in the file, the divisor if it was decoded
-smaller) and save (amount: bytes). Pillow decodes when pixels are first needed: that is the moment watched.
+In: `open`, Pillow, other decoders, `torch.save` and safetensors, replaced as the script imports them. Out: calls of the kinds
+open (key: the file), decode (amount: pixels decoded; key: the file; detail: format, size in the file, the divisor if it was
+decoded smaller) and save (amount: bytes). Pillow decodes when pixels are first needed: that is the moment watched.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _watch_decoders(recorder: Recorder, module: str, names: tuple[str, ...]) -> 
             began_s = perf_counter()
             array = original(*args, **options)
             try:
-                shape = getattr(array, "shape", ())
+                shape: tuple[Any, ...] = tuple(getattr(array, "shape", ()))
                 # tensors have channels first, arrays last
                 sides = shape[-2:] if hasattr(array, "requires_grad") else shape[:2]
                 height, width = (int(sides[0]), int(sides[1])) if len(sides) == 2 else (0, 0)

@@ -1,9 +1,9 @@
 """Ways into somebody else's code: run something once a module was imported, and put a watched function in another one's place.
 
-In come names, callbacks and makers of wrappers; out comes the same program with a few functions replaced. How long a timed call
-A function of a module is replaced by a `StandIn`: like a builtin
-it does not become a method when a class holds it, and it can be pickled into processes that know nothing of us. Neither an import
-nor a call ever fails because of us: what goes wrong on our side is noted in the record, and the original put back.
+In come names, callbacks and makers of wrappers; out comes the same program with a few functions replaced. A function of a
+module is replaced by a `StandIn`: like a builtin it does not become a method when a class holds it, and it can be pickled into
+processes that know nothing of us. Neither an import nor a call ever fails because of us: what goes wrong on our side is noted
+in the record, and the original put back.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypedDict
-
-if TYPE_CHECKING:
-    from unchoke_doctor.watch.recorder import Recorder
+from typing import Any
 
 Function = Callable[..., Any]
 _CHECKED_BYTES = 1024

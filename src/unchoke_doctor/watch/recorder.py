@@ -1,8 +1,8 @@
 """The record of one watched process: counts and sums by kind and place, facts, notes, and what other modules add.
 
-In come calls from hooks, in any thread; out goes the whole record so far as one line of JSON, every second and at the end, so that
-a kill loses a second. Lines go to `<pid>.jsonl` and `<pid>.next.jsonl` in turn, each of which holds one line: a kill at any moment
-leaves a whole line in the other one.
+In come calls from hooks, in any thread; out goes the whole record so far as one line of JSON, every second and at the end, so
+that a kill loses a second. Lines go to `<pid>.jsonl` and `<pid>.next.jsonl` in turn, each of which holds one line: a kill at
+any moment leaves a whole line in the other one.
 """
 
 from __future__ import annotations

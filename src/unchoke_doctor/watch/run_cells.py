@@ -33,26 +33,7 @@ _PASSES = 200
 """Passes over loaders after the limit; a cell that begins more of them is ended."""
 _LEAST_S, _MOST = 2.0, 25
 """Steps go on for so many seconds, since a share of shorter training would be a guess; up to this many times the limit."""
-_LOOKS = frozenset(
-    (
-        "ls",
-        "pwd",
-        "echo",
-        "cat",
-        "head",
-        "tail",
-        "wc",
-        "du",
-        "df",
-        "free",
-        "nproc",
-        "lscpu",
-        "nvidia-smi",
-        "date",
-        "uname",
-        "which",
-    )
-)
+_LOOKS = frozenset("ls pwd echo cat head tail wc du df free nproc lscpu nvidia-smi date uname which".split())
 _MAKES = frozenset(("mkdir", "unzip", "tar"))
 _SHELL = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?:pip|conda|system|sx)\b)\s*(.*)")
 _CD = re.compile(r"^\s*%cd\s+(\S+)\s*$")
@@ -230,13 +211,15 @@ class Runner:
     """One notebook in this process."""
 
     def __init__(self, job: dict[str, Any]) -> None:
+        from unchoke_doctor.watch.trials import Trials
+
         self._job = job
         self._prepare: Callable[[ast.Module], ast.Module] = lambda tree: tree
         self._results = open(job["results"], "a", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
         self._main = types.ModuleType("__main__")
         self._late = False
         self.training = Training(job["steps"], self._end_record)
-        self._meter = Meter()
+        self._meter, self._trials, self._has_gpu = Meter(), Trials(), False
 
     def run(self) -> None:
         from unchoke_doctor.code.source import read_source
@@ -252,6 +235,7 @@ class Runner:
 
             trees = [ast.parse(_with_shell_lines(cell)) for cell in source.cells if cell.executed]
             self._prepare = stand_ins.install(self._job, trees, self.tell)
+            self._trials.watch()
         for cell in source.cells:
             if cell.kind == "code" and not self._run_cell(cell):
                 break
@@ -290,8 +274,11 @@ class Runner:
             status, error, line = "timeout", f"interrupted after {self._job['timeout_s']:g} s", None
         elif status == "ok" and self.training.reached:
             status = "cut"
-        counted = {"steps": self.training.steps, "batches": self.training.batches, "wait_s": self.training.wait_s}
+        counted: dict[str, Any] = {"steps": self.training.steps, "batches": self.training.batches, "wait_s": self.training.wait_s}
         self._end_record()
+        torch: Any = sys.modules.get("torch")
+        self._has_gpu = self._has_gpu or (torch is not None and torch.cuda.is_available())
+        counted |= {"trials": self._trials.measure(), "gpu": self._has_gpu}
         for ours, theirs in ((f"{self._job['scratch']}/root", ""), (self._job["work"], self._job["folder"])):
             error = error.replace(ours, theirs) if self._job["scratch"] else error
         self.tell(cell=number, status=status, error=error, line=line, **figures, **counted)
@@ -314,7 +301,7 @@ class Runner:
         for code, is_last in ((ast.Module(tree.body[:-1] if shown else tree.body, []), False), (shown, True)):
             if code is None:
                 continue
-            whole = ast.Expression(code) if is_last else code
+            whole: Any = ast.Expression(code) if isinstance(code, ast.expr) else code
             compiled = compile(whole, name, "eval" if is_last else "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             value = eval(compiled, vars(self._main))
             if compiled.co_flags & inspect.CO_COROUTINE:

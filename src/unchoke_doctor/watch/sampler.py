@@ -209,7 +209,7 @@ class Sampler:
                 facts = known[id(code)] = (rule_of(code), is_user_code(code), code, is_watcher(code))
             rules.append(facts[0])
             if facts[1]:
-                here = (code.co_filename, frame.f_lineno or 0, code.co_qualname)
+                here = (code.co_filename, frame.f_lineno or _line_before(code, frame.f_lasti), code.co_qualname)
                 if place is NOWHERE:
                     place, at, instruction, library = here, id(code), frame.f_lasti, below
                 if len(users) < _MAX_CALLERS:
@@ -277,6 +277,13 @@ def _span(code: CodeType, instruction: int) -> tuple[int, ...] | None:
     """First line, last line, first column and last of the piece of source that an instruction was made from."""
     found = next(islice(code.co_positions(), instruction // 2, None), (None,))
     return tuple(found) if all(isinstance(number, int) for number in found) else None  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1_000)
+def _line_before(code: CodeType, instruction: int) -> int:
+    """Where an instruction has no line (the way back to the head of a loop): that of the nearest one before it."""
+    lines = [line for start, _, line in code.co_lines() if line and start <= instruction]
+    return lines[-1] if lines else code.co_firstlineno
 
 
 def _switch_after(was_s: float, seconds: float) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import glob
+import importlib
 import importlib.util
 import os
 import random
@@ -44,6 +45,7 @@ _CLASS_COUNTS = re.compile(
 _CLASS_NAMES = re.compile(r"class|label|categor", re.IGNORECASE)
 _PICTURE_COLUMNS = re.compile(r"image|img|file|path|photo|picture|pic$|(?:^|_)id$|name", re.IGNORECASE)
 _LABEL_COLUMNS = re.compile(r"label|class|categor|target|diagnos|species|breed|y$", re.IGNORECASE)
+_BATCHED = frozenset({"DataLoader", "fit", "flow_from_directory", "image_dataset_from_directory", "batch", "from_folder"})
 _MOST_PICTURES = 2_000
 _DIFFERENT = 8
 _COPIED_BYTES = 1_000_000_000
@@ -71,7 +73,9 @@ class Places:
     """Where paths of the notebook lead: its own folder is the copy, every other one lies below `root` in the scratch folder."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.scratch, self.folder, self.work = job["scratch"], job["folder"], job["work"]
+        self.scratch: str = job["scratch"]
+        self.folder: str = job["folder"]
+        self.work: str = job["work"]
         self.root = os.path.join(self.scratch, "root")
         self._mirrored: set[str] = set()
 
@@ -171,7 +175,9 @@ class DataStandIns:
         self._nodes = [node for tree in trees for node in ast.walk(tree)]
         self._values: dict[str, Any] = {}
         self._base = places.work
-        self._total = min(_MOST_PICTURES, (steps + 2) * self._number(r"^(?:train_?)?(?:batch_?size|bs|batch)$", 32, 1, 512))
+        batched = any(_called(node) in _BATCHED for node in self._nodes)  # else code goes through the pictures one by one
+        batch = self._number(r"^(?:train_?)?(?:batch_?size|bs|batch)$", 32 if batched else 4, 1, 512)
+        self._total = min(_MOST_PICTURES, (steps + 2) * batch)
 
     @cached_property
     def size(self) -> int:
@@ -185,13 +191,10 @@ class DataStandIns:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if 2 <= len(names) <= 200 and isinstance(target, ast.Name) and _CLASS_NAMES.search(target.id):
                 return names
-        widths = [
-            node.args[-1].value if _called(node) == "Linear" else node.args[0].value
-            for node in self._nodes
-            if isinstance(node, ast.Call) and _called(node) in ("Linear", "Dense") and node.args
-            and isinstance(node.args[-1 if _called(node) == "Linear" else 0], ast.Constant)
-        ]  # fmt: skip
-        count = self._number(_CLASS_COUNTS.pattern, 0, 2, 1000) or (widths[-1] if widths and isinstance(widths[-1], int) else 3)
+        layers = [node for node in self._nodes if isinstance(node, ast.Call) and _called(node) in ("Linear", "Dense") and node.args]
+        widths = [node.args[-1 if _called(node) == "Linear" else 0] for node in layers]
+        numbers = [width.value for width in widths if isinstance(width, ast.Constant) and isinstance(width.value, int)]
+        count = self._number(_CLASS_COUNTS.pattern, 0, 2, 1000) or (numbers[-1] if numbers else 3)
         return [f"class_{number:02}" for number in range(max(2, min(200, count)))]
 
     @cached_property
@@ -379,7 +382,7 @@ class DataStandIns:
 
     @staticmethod
     def _joined(parts: Sequence[tuple[str | None, bool]], glue: str) -> tuple[str | None, bool]:
-        known = []
+        known: list[str] = []
         for text, whole in parts:
             if text is None:
                 return (glue.join(known).rstrip("/") or None) if known else None, False
@@ -458,7 +461,7 @@ def _colab(tell: Tell) -> None:
     if importlib.util.find_spec("google") is None:
         _module("google")
     else:
-        import google  # noqa: F401 (the namespace that colab is put into)
+        importlib.import_module("google")  # the namespace that colab is put into
     drive = types.SimpleNamespace(mount=_skipping(tell, "drive.mount does nothing"), flush_and_unmount=lambda *_, **__: None)
     files = types.SimpleNamespace(
         upload=_skipping(tell, "files.upload gives no files", {}), download=_skipping(tell, "files.download does nothing")
@@ -481,14 +484,14 @@ def _downloads(data: DataStandIns, tell: Tell) -> None:
         return place
 
     _module("kagglehub", dataset_download=dataset, login=lambda *_, **__: None)
-    urllib.request.urlretrieve = _skipping(tell, "downloads are skipped", ("", None), "download")  # type: ignore[assignment]
+    urllib.request.urlretrieve = _skipping(tell, "downloads are skipped", ("", None), "download")
     for name in ("gdown", "wget"):
         _module(name, download=_skipping(tell, f"{name}.download is skipped", "", "download"))
 
 
 def _without_gpu(tell: Tell) -> None:
     """`.cuda()` and what asks for the GPU do nothing where there is none; checkpoints are loaded to the device there is."""
-    torch = sys.modules["torch"]
+    torch: Any = sys.modules["torch"]
     if torch.cuda.is_available():
         return
 
@@ -519,8 +522,8 @@ class _NoWeights(dict[str, Any]):
 
 
 def _without_weights(tell: Tell) -> None:
-    torch = sys.modules["torch"]
-    hub = sys.modules["torch.hub"]
+    torch: Any = sys.modules["torch"]
+    hub: Any = sys.modules["torch.hub"]
     fetch, load = hub.load_state_dict_from_url, torch.nn.Module.load_state_dict
 
     def from_cache(url: str, model_dir: str | None = None, *args: Any, **options: Any) -> Any:
@@ -540,7 +543,7 @@ def _without_weights(tell: Tell) -> None:
 
 
 def _without_timm_weights(tell: Tell) -> None:
-    timm = sys.modules["timm"]
+    timm: Any = sys.modules["timm"]
     make = timm.create_model
 
     def create(name: str, pretrained: bool = False, *args: Any, **options: Any) -> Any:

@@ -1,5 +1,7 @@
-"""What holds a trace's steps back, as findings of the doctor's catalogue: waiting for data, synchronisations, growing memory, stages
-that take more than they should. In: a record. Out: findings, the largest share of a step first; none where nothing stands out."""
+"""What holds a trace's steps back, as findings of the doctor's catalogue: waiting for data, synchronisations, growing memory,
+stages that take more than they should. In: a record. Out: findings, the largest share of a step first; none where nothing
+stands out.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ _STAGES = {"evaluate": ("slow-evaluation", 0.25), "checkpoint": ("slow-checkpoin
 _WAITING, _SYNCHRONISING, _MANY_SYNCHRONISATIONS = 0.2, 0.1, 10
 _IDLE, _TINY_KERNEL_US, _MANY_KERNELS = 0.5, 15.0, 100
 _GROWTH_BYTES, _LARGE_BYTES = 64_000_000, 256_000_000
-_SYNCHRONISE = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize")
+_SYNCHRONISE = (
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cudaEventSynchronize",
+    "hipStreamSynchronize",
+    "hipDeviceSynchronize",
+)
 
 
 def find_causes(record: TraceRecord) -> list[Finding]:
@@ -23,7 +31,12 @@ def find_causes(record: TraceRecord) -> list[Finding]:
     whole_us = sum(means.values())
     shares = {stage: mean / whole_us for stage, mean in means.items()} if whole_us else {}
     steps = max(1, len(record.steps))
-    found = [*_waiting(record, shares), *_synchronising(record, shares, steps), *_small_kernels(record, steps), *_memory(record, steps)]
+    found = [
+        *_waiting(record, shares),
+        *_synchronising(record, shares, steps),
+        *_small_kernels(record, steps),
+        *_memory(record, steps),
+    ]
     for stage, (code, enough) in _STAGES.items():
         if shares.get(stage, 0.0) >= enough:
             found.append(_finding(code, f"{stage} takes {shares[stage]:.0%} of a step", shares[stage]))
@@ -41,7 +54,9 @@ def _waiting(record: TraceRecord, shares: dict[str, float]) -> Iterator[Finding]
     if share >= _WAITING:
         alone = any("_SingleProcessDataLoaderIter" in row.name for row in record.operators)
         how = "the DataLoader has no workers" if alone else "its workers do not keep up"
-        yield _finding("no-workers" if alone else "few-workers", f"the training thread waits for data {share:.0%} of the time: {how}", share)
+        yield _finding(
+            "no-workers" if alone else "few-workers", f"the training thread waits for data {share:.0%} of the time: {how}", share
+        )
 
 
 def _synchronising(record: TraceRecord, shares: dict[str, float], steps: int) -> Iterator[Finding]:
@@ -66,14 +81,18 @@ def _memory(record: TraceRecord, steps: int) -> Iterator[Finding]:
     rows = record.by_name()
     for line in record.memory:
         growth = _growth(line, record)
-        on_device = line.device.lower() not in ("cpu", "this machine", "host")
+        on_device = any(line.reserved)  # a caching allocator, as GPUs have
         most = max(rows, key=lambda row: row.self_device_bytes if on_device else row.self_cpu_bytes, default=None)
         kept = 0 if most is None else most.self_device_bytes if on_device else most.self_cpu_bytes
         if growth >= _GROWTH_BYTES:
             message = f"memory on {line.device} grows by {format_bytes(growth / steps)} per step, {format_bytes(growth)} in all"
-            yield _finding("growing-graph", message + (f"; most of it by {most.name}" if most and kept else ""), 0.0, bytes=growth)
+            yield _finding(
+                "growing-graph", message + (f"; most of it by {most.name}" if most and kept else ""), 0.0, bytes=growth
+            )
         elif most is not None and kept >= _LARGE_BYTES:
-            message = f"{most.name} allocates {format_bytes(kept)} on {line.device} that it does not free, in {most.calls:,} calls"
+            message = (
+                f"{most.name} allocates {format_bytes(kept)} on {line.device} that it does not free, in {most.calls:,} calls"
+            )
             yield _finding("large-allocation", message, 0.0, bytes=kept)
 
 

@@ -1,0 +1,39 @@
+# === blur on the full image, before it is made small
+from torchvision import transforms
+train = transforms.Compose([
+    transforms.GaussianBlur(5),  # expect: choke code
+    transforms.Resize(224),
+    transforms.ToTensor(),
+])
+# === a pipeline that costs more than decoding
+import albumentations as A
+train = A.Compose([
+    A.Resize(512, 512),
+    A.ElasticTransform(p=0.8),  # expect: choke code
+    A.CLAHE(p=1.0),
+])
+# === small images scaled up one by one
+from torchvision import transforms
+from torchvision.datasets import CIFAR10
+train = CIFAR10(".", transform=transforms.Compose([transforms.Resize(224), transforms.ToTensor()]))  # expect: choke code
+# === a generator of Keras that warps, and what the outputs say of it
+#%%
+from tensorflow import keras
+from tensorflow.keras.preprocessing.image import ImageDataGenerator
+warp = ImageDataGenerator(rotation_range=20, zoom_range=0.1)  # expect: choke outputs
+#%%
+model = keras.Sequential([])
+model.fit(warp.flow(x, y), epochs=2)  # expect: further
+#> Epoch 1/2
+#> 100/100 [==============================] - 90s 900ms/step - loss: 0.7
+#> Epoch 2/2
+#> 100/100 [==============================] - 88s 880ms/step - loss: 0.6
+# === silent: cheap transforms, small images
+from torchvision import transforms
+train = transforms.Compose([transforms.Resize(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+# === silent: one of several, at a small size
+import albumentations as A
+train = A.Compose([A.Resize(128, 128), A.OneOf([A.MotionBlur(), A.MedianBlur()], p=0.2)])
+# === silent: kornia works on the batch
+import kornia
+train = kornia.Compose([kornia.RandomPerspective(), kornia.ElasticTransform()])

@@ -1,0 +1,49 @@
+# === memory is cleaned at every step
+import torch
+for images, labels in loader:
+    loss = model(images.cuda()).sum()
+    loss.backward()
+    torch.cuda.empty_cache()  # expect: choke code
+# === one read per step: a note
+import torch
+for images, labels in loader:
+    loss = model(images.cuda()).sum()
+    loss.backward()
+    total += loss.item()  # expect: note code
+# === a read for each sample of a batch
+import torch
+for images, labels in loader:
+    scores = model(images.cuda())
+    scores.sum().backward()
+    for score in scores:
+        kept.append(score.item())  # expect: choke code
+# === one read where the outputs show short steps
+#%%
+import torch
+for epoch in range(2):
+    for images, labels in tqdm(loader):
+        loss = model(images.cuda()).sum()
+        loss.backward()
+        total += loss.item()  # expect: choke outputs
+#> 100%|##########| 20000/20000 [03:00<00:00, 111.1it/s]
+#> 100%|##########| 20000/20000 [03:00<00:00, 111.1it/s]
+# === silent: every hundredth step
+import torch
+for number, (images, labels) in enumerate(loader):
+    loss = model(images.cuda()).sum()
+    loss.backward()
+    if number % 100 == 0:
+        print(loss.item())
+# === silent: a clock needs it
+import time, torch
+for images, labels in loader:
+    begun = time.perf_counter()
+    model(images.cuda()).sum().backward()
+    torch.cuda.synchronize()
+    times.append(time.perf_counter() - begun)
+# === silent: no GPU
+import torch
+for images, labels in loader:
+    loss = model(images).sum()
+    loss.backward()
+    total += loss.item()

@@ -1,0 +1,52 @@
+# === neither the model nor a batch is moved
+import torch
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = Net()  # expect: further
+for epoch in range(9):
+    for images, labels in loader:  # expect: choke code
+        model(images).sum().backward()
+# === the outputs show a GPU
+#%%
+import torch
+print(torch.cuda.get_device_name(0))
+#> Tesla T4
+#%%
+for epoch in range(9):
+    for images, labels in loader:  # expect: choke outputs
+        model(images).sum().backward()
+# === the outputs show that there is none
+#%%
+import torch
+print(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+#> cpu
+#%%
+for epoch in range(9):
+    for images, labels in loader:  # expect: note outputs
+        model(images).sum().backward()
+# === features of a pretrained network, on the CPU
+import torch, torchvision
+model = torchvision.models.vgg19(pretrained=True)  # expect: further
+for path in paths:
+    features.append(model(read(path)))  # expect: choke code
+# === silent: moved in the loop
+import torch
+for epoch in range(9):
+    for images, labels in loader:
+        model(images.to(device)).sum().backward()
+# === silent: the model is moved elsewhere
+import torch
+model = Net()
+model.cuda()
+def train(model):
+    for images, labels in loader:
+        model(images).sum().backward()
+train(model)
+# === silent: everything is made on a device
+import torch
+torch.set_default_device("cuda")
+for images, labels in loader:
+    model(images).sum().backward()
+# === silent: to(torch.float16) of a loop that moves
+import torch
+for images, labels in loader:
+    model(images.to(torch.float32).cuda()).sum().backward()

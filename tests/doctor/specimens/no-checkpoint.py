@@ -1,0 +1,62 @@
+# === thirty epochs, nothing saved
+import torch
+for epoch in range(30):  # expect: choke code
+    for images, labels in loader:
+        net(images).sum().backward()
+# === the loop over batches is in a function
+import torch
+def train_epoch():
+    for images, labels in loader:
+        net(images).sum().backward()
+for epoch in range(30):  # expect: choke code
+    train_epoch()
+# === saved at the end only
+import torch
+for epoch in range(30):  # expect: note code
+    for images, labels in loader:
+        net(images).sum().backward()
+torch.save(net.state_dict(), "net.pt")
+# === saved at the end of two hours
+#%%
+import torch
+for epoch in range(2):  # expect: choke outputs
+    for images, labels in loader:
+        net(images).sum().backward()
+torch.save(net.state_dict(), "net.pt")
+#> Epoch 1 took 3600 s
+#> Epoch 2 took 3600 s
+# === four seconds
+#%%
+import torch
+for epoch in range(40):  # expect: note outputs
+    for images, labels in loader:
+        net(images).sum().backward()
+#> Training complete in 0m 4s
+# === Keras without a callback that saves
+from tensorflow import keras
+stop = keras.callbacks.EarlyStopping()
+keras.Sequential([]).fit(x, y, epochs=50, callbacks=[stop])  # expect: choke code
+# === silent: saved in the loop
+import torch
+for epoch in range(30):
+    for images, labels in loader:
+        net(images).sum().backward()
+    torch.save(net.state_dict(), f"{epoch}.pt")
+# === silent: saved by a method that the loop calls
+import torch
+class Runner:
+    def keep(self):
+        torch.save(self.net.state_dict(), "net.pt")
+    def run(self):
+        for epoch in range(30):
+            for images, labels in self.loader:
+                self.net(images).sum().backward()
+            self.keep()
+# === silent: callbacks that save, added later
+from tensorflow import keras
+calls = [keras.callbacks.EarlyStopping()]
+calls.append(keras.callbacks.ModelCheckpoint("best.keras"))
+keras.Sequential([]).fit(x, y, epochs=50, callbacks=calls)
+# === silent: Lightning saves by itself
+import lightning as L
+L.Trainer(max_epochs=50).fit(model)

@@ -1,0 +1,35 @@
+# === an hour on a T4: a choke, where no loader is in the way
+#%%
+import torch
+print(torch.cuda.get_device_name(0))
+#> Tesla T4
+#%%
+for epoch in range(2):
+    for images, labels in loader:  # expect: choke outputs
+        model(images.cuda()).sum().backward()
+#> Epoch 1 took 1800 s
+#> Epoch 2 took 1800 s
+# === an hour on a K80, which has no fast 16 bits
+#%%
+import torch
+print(torch.cuda.get_device_name(0))
+#> Tesla K80
+#%%
+for epoch in range(2):
+    for images, labels in loader:  # expect: note outputs
+        model(images.cuda()).sum().backward()
+#> Epoch 1 took 1800 s
+#> Epoch 2 took 1800 s
+# === nothing is known
+import torch
+for images, labels in loader:  # expect: note code
+    model(images.cuda()).sum().backward()
+# === silent: autocast
+import torch
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        model(images.cuda()).sum().backward()
+# === silent: a policy of Keras
+from tensorflow import keras
+keras.mixed_precision.set_global_policy("mixed_float16")
+keras.Sequential([]).fit(x, y, epochs=3)

@@ -1,0 +1,28 @@
+# === images decoded one after another
+import tensorflow as tf
+def load(path):
+    return tf.io.decode_jpeg(tf.io.read_file(path))
+data = tf.data.Dataset.list_files("photos/*").map(load).batch(32)  # expect: choke code
+tf.keras.Sequential([]).fit(data, epochs=9)
+# === no prefetch, and nothing that is known to be slow
+import tensorflow as tf
+data = tf.keras.utils.image_dataset_from_directory("photos")  # expect: note code
+tf.keras.Sequential([]).fit(data, epochs=9)
+# === half a minute of training
+#%%
+import tensorflow as tf
+def load(path):
+    return tf.io.decode_jpeg(tf.io.read_file(path))
+data = tf.data.Dataset.list_files("photos/*").map(load).batch(32)  # expect: note outputs
+#%%
+tf.keras.Sequential([]).fit(data, epochs=2)
+#> Epoch 1/2
+#> 50/50 [==============================] - 9s 180ms/step - loss: 0.7
+#> Epoch 2/2
+#> 50/50 [==============================] - 8s 160ms/step - loss: 0.6
+# === silent: parallel, and ahead of the model
+import tensorflow as tf
+def load(path):
+    return tf.io.decode_jpeg(tf.io.read_file(path))
+data = tf.data.Dataset.list_files("photos/*").map(load, num_parallel_calls=8).batch(32).prefetch(2)
+tf.keras.Sequential([]).fit(data, epochs=9)

@@ -1,0 +1,92 @@
+# === a folder of images, decoded in the process that trains
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos"), batch_size=32)  # expect: choke code
+for epoch in range(20):
+    for images, labels in loader:
+        net(images.cuda()).sum().backward()
+# === workers that a class of settings sets to 0
+import cv2
+from torch.utils.data import Dataset, DataLoader
+class CFG:
+    workers = 0
+class Photos(Dataset):
+    def __getitem__(self, i):
+        return cv2.imread(self.paths[i])
+loader = DataLoader(Photos(), num_workers=CFG.workers)  # expect: choke code
+# === the outputs show four minutes per epoch
+#%%
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+#%%
+loader = DataLoader(ImageFolder("photos"), batch_size=32)  # expect: choke outputs
+#%%
+for epoch in range(2):
+    for images, labels in loader:
+        net(images.cuda()).sum().backward()
+#> Epoch 1 loss 0.4 time: 240 s
+#> Epoch 2 loss 0.3 time: 238 s
+# === the outputs show eight seconds of training
+#%%
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos"), batch_size=32)  # expect: note outputs
+#%%
+for epoch in range(2):
+    for images, labels in loader:
+        net(images.cuda()).sum().backward()
+#> Epoch 1 loss 0.4 time: 4 s
+#> Epoch 2 loss 0.3 time: 4 s
+# === Keras reads a folder with one thread
+from tensorflow import keras
+from tensorflow.keras.preprocessing.image import ImageDataGenerator
+flow = ImageDataGenerator(rescale=1 / 255).flow_from_directory("photos", target_size=(224, 224))  # expect: further
+model = keras.Sequential([])
+model.fit(flow, epochs=20)  # expect: choke code
+# === a Sequence that decodes
+import cv2, keras
+class Batches(keras.utils.Sequence):
+    def __getitem__(self, i):
+        return [cv2.imread(path) for path in self.paths[i]]
+keras.Sequential([]).fit(Batches(), epochs=5)  # expect: choke code
+# === a trainer of Hugging Face that reads images
+from transformers import AutoImageProcessor, Trainer, TrainingArguments
+processor = AutoImageProcessor.from_pretrained("vit")
+arguments = TrainingArguments("out", num_train_epochs=3)  # expect: choke code
+# === a loop that decodes its images itself
+import cv2, torch
+for epoch in range(9):
+    for path in paths:  # expect: choke code
+        loss = net(torch.tensor(cv2.imread(path)).cuda())
+        loss.backward()
+# === silent: workers are there
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos"), batch_size=32, num_workers=8)
+# === silent: the images lie in memory
+from torch.utils.data import DataLoader
+from torchvision.datasets import MNIST
+from torchvision import transforms
+loader = DataLoader(MNIST(".", transform=transforms.ToTensor()), batch_size=32)
+# === silent: workers depend on the machine
+import torch, cv2
+from torch.utils.data import Dataset, DataLoader
+class Photos(Dataset):
+    def __getitem__(self, i):
+        return cv2.imread(self.paths[i])
+if torch.cuda.is_available():
+    workers = 4
+else:
+    workers = 0
+loader = DataLoader(Photos(), num_workers=workers)
+# === silent: one batch is looked at
+import cv2
+from torch.utils.data import Dataset, DataLoader
+class Photos(Dataset):
+    def __getitem__(self, i):
+        return cv2.imread(self.paths[i])
+def try_it():
+    loader = DataLoader(Photos())
+    print(next(iter(loader)))

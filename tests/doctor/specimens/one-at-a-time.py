@@ -1,0 +1,67 @@
+# === predict for each image of a folder
+import numpy as np
+from tensorflow import keras
+model = keras.models.load_model("m.keras")
+for image in images:
+    scores.append(model.predict(np.expand_dims(image, 0)))  # expect: choke code
+# === a torch network, through a function
+import torch
+def score(path):
+    x = transform(read(path)).unsqueeze(0)
+    return model(x)  # expect: choke code
+scores = [score(path) for path in paths]
+# === one image per step of the evaluation: a choke where many are known to pass
+#%%
+import torch
+from torch.utils.data import DataLoader
+print(len(data))
+#> 30000 images
+#%%
+loader = DataLoader(data, batch_size=1)  # expect: choke code
+with torch.no_grad():
+    for images, labels in loader:
+        model(images)
+# === one image per step, nothing known
+import torch
+from torch.utils.data import DataLoader
+loader = DataLoader(data, batch_size=1)  # expect: note code
+with torch.no_grad():
+    for images, labels in loader:
+        model(images)
+# === silent: a handful, shown
+import numpy as np
+from tensorflow import keras
+model = keras.models.load_model("m.keras")
+for image in images[:5]:
+    print(model.predict(np.expand_dims(image, 0)))
+# === silent: frames of a camera
+import cv2
+import numpy as np
+from tensorflow import keras
+model = keras.models.load_model("m.keras")
+camera = cv2.VideoCapture(0)
+while True:
+    ok, frame = camera.read()
+    print(model.predict(np.expand_dims(frame, 0)))
+# === silent: batches
+from tensorflow import keras
+model = keras.models.load_model("m.keras")
+for batch in batches:
+    scores.append(model.predict(batch))
+# === silent: a model of scikit-learn
+from sklearn.svm import SVC
+model = SVC()
+for row in rows:
+    scores.append(model.predict(row[None]))
+# === silent: drawn
+import numpy as np, matplotlib.pyplot as plt
+from tensorflow import keras
+model = keras.models.load_model("m.keras")
+for image in images:
+    plt.imshow(model.predict(np.expand_dims(image, 0))[0])
+# === silent: names that come from themselves
+import torch
+for x in batches:
+    x = x[0]
+    model = model[0]
+    scores.append(model(x))
