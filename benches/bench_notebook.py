@@ -1,10 +1,10 @@
-"""Compares what `lint --run` says of ten notebooks with what repairing them saves: python benches/bench_notebook.py OUT.json [n01 …]
+"""Compares what `lint --run` says of ten notebooks with what repairs save: python benches/bench_notebook.py OUT.json [n01 …]
 
 `benches/run/expected.json` names the causes planted in each notebook, with the edits that remove one of them. For each notebook:
-`lint NB --run --json` and `notebook NB --run --steps 20 --json` in a folder with the data, then the notebook and its repaired
-twins, by turns, as plain Python, each with a clock around the cells where the cause is at work. `saved` is 1 - twin / notebook, of medians. A
-confirmed share must be within 10 points of it; a finding that was refuted must save less than 10 %. Edits under `here` make a
-notebook run without Colab, CUDA or downloads.
+`lint NB --run --json` and `notebook NB --run --steps 20 --json` in a folder with the data, then the notebook and its repaired twins,
+by turns, as plain Python, each with a clock around the cells where the cause is at work (from the first optimizer step on, except
+where the repair is work before it: `whole`). `saved` is 1 - twin / notebook, of medians. A confirmed share must be within 10 points
+of it; a finding that was refuted must save less than 10 %. Edits under `here` let a notebook run without Colab, CUDA or downloads.
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ HERE = Path(__file__).parent / "run"
 TIMED = """
 import json, sys, time, warnings
 warnings.simplefilter("ignore")
-cells, timed, spent = json.load(open(sys.argv[1]))["cells"], json.loads(sys.argv[2]), 0.0
+cells, plan, spent, first = json.load(open(sys.argv[1]))["cells"], json.loads(sys.argv[2]), 0.0, []
+hooked = False
 for number, cell in enumerate(cells, 1):
     if cell["cell_type"] == "code":
         text = "".join("" if line.startswith(("%", "!")) else line for line in cell["source"])
+        if number in plan["timed"] and not hooked and not plan.get("whole") and "torch" in sys.modules:
+            import torch.optim.optimizer
+            torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: first or first.append(time.perf_counter()))
+            hooked = True
         began = time.perf_counter()
         exec(compile(text, f"cell {number}", "exec"))
-        spent += (time.perf_counter() - began) * (number in timed)
+        spent += (time.perf_counter() - (first[0] if first else began)) * (number in plan["timed"])
 print(json.dumps(spent), file=sys.stderr)
 """
 
 
 def read_notebook(name: str, folder: Path) -> dict[str, Any]:
-    """The notebook; where this machine's torchvision was built for another torch, with the import that mends it, on the same line."""
+    """The notebook; where torchvision was built for another torch, with the import that mends it, on the same line."""
     book: dict[str, Any] = json.loads((HERE / f"{name}.ipynb").read_text())
     mend = HERE.parent / "newcomers" / "tv_compat.py"
     if subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True).returncode:
@@ -60,8 +65,10 @@ def edited(book: dict[str, Any], edits: list[list[str]]) -> dict[str, Any]:
     return {**book, "cells": cells}
 
 
-def seconds(path: Path, timed: list[int]) -> float:
-    done = subprocess.run([sys.executable, "-c", TIMED, path.name, json.dumps(timed)], cwd=path.parent, capture_output=True, text=True)
+def seconds(path: Path, plan: dict[str, Any]) -> float:
+    done = subprocess.run(
+        [sys.executable, "-c", TIMED, path.name, json.dumps(plan)], cwd=path.parent, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"{path.name}: {done.stderr[-2000:]}")
     return float(done.stderr.strip().splitlines()[-1])
@@ -74,7 +81,8 @@ def doctor(folder: Path, *words: str) -> dict[str, Any]:
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return said.get("result", said)
+    result: dict[str, Any] = said.get("result", said)
+    return result
 
 
 def verdict(finding: dict[str, Any] | None, saved: float) -> str:
@@ -84,13 +92,22 @@ def verdict(finding: dict[str, Any] | None, saved: float) -> str:
     share = finding["evidence"].get("share")
     if finding["status"] == "confirmed" and share is not None:
         return "ok" if abs(share - saved) <= 0.10 else "OFF"
-    return "WRONG" if finding["status"] == "refuted" and saved >= 0.10 else "ok" if finding["status"] == "refuted" else finding["status"]
+    return (
+        "WRONG"
+        if finding["status"] == "refuted" and saved >= 0.10
+        else "ok"
+        if finding["status"] == "refuted"
+        else finding["status"]
+    )
 
 
 def match(findings: list[dict[str, Any]], cause: dict[str, Any]) -> dict[str, Any] | None:
-    """The finding of one of the cause's names, in its cell, nearest to its line."""
-    near = [one for one in findings if one["cell"] == cause["cell"] and set(cause["codes"]) & {one["code"], *one["evidence"].get("also", ())}]
-    return min(near, key=lambda one: abs((one["line"] or 0) - cause["line"]), default=None)
+    """The finding of one of the cause's names: near its line, else wherever it is."""
+
+    def far(one: dict[str, Any]) -> tuple[bool, int]:
+        return one["cell"] != cause["cell"], abs((one["line"] or 0) - cause["line"])
+
+    return min((one for one in findings if one["code"] in cause["codes"]), key=far, default=None)
 
 
 def main() -> None:
@@ -119,34 +136,47 @@ def main() -> None:
             if sorted(path.name for path in folder.iterdir()) != before:
                 print(f"{name}: the run left files behind")
             twins = [edited(book, [*cause["twin"], *plan["here"]]) for cause in plan["causes"]]
-            times = earlier.get(name, {}).get("seconds") or measure(folder, [edited(book, plan["here"]), *twins], plan["timed"], asked.turns)
+            times = earlier.get(name, {}).get("seconds") or measure(
+                folder, [edited(book, plan["here"]), *twins], plan, asked.turns
+            )
             shown = doctor(folder, "notebook", f"{name}.ipynb", "--run", "--steps", "20")
-            result["notebooks"][name] = {"seconds": times, "findings": linted["findings"], "table": shown["cells"], "notes": shown["notes"]}
+            result["notebooks"][name] = {
+                "seconds": times,
+                "findings": linted["findings"],
+                "table": shown["cells"],
+                "notes": shown["notes"],
+            }
             whole, unmatched = statistics.median(times[0]), list(linted["findings"])
             for cause, spent in zip(plan["causes"], times[1:], strict=True):
                 saved = 1 - statistics.median(spent) / whole
-                finding = match(linted["findings"], cause)
+                finding = match(unmatched, cause)
                 unmatched = [one for one in unmatched if one is not finding]
-                said = {key: finding[key] if finding else None for key in ("code", "status", "line")}
+                said = {key: finding[key] if finding else None for key in ("code", "status", "cell", "line")}
                 evidence = finding["evidence"] if finding else {}
-                row = {"notebook": name, "cell": cause["cell"], "planted": cause["codes"][0], "saved": round(saved, 3), **said}
-                rows.append({**row, "share": evidence.get("share"), "run": evidence.get("run"), "verdict": verdict(finding, saved)})
+                row = {"notebook": name, "planted": cause["codes"][0], "saved": round(saved, 3), **said}
+                rows.append(
+                    {**row, "share": evidence.get("share"), "run": evidence.get("run"), "verdict": verdict(finding, saved)}
+                )
                 print(show(rows[-1]), flush=True)
             for one in unmatched:
-                print(f"{name}  cell {one['cell']}:{one['line']}  also said: {one['code']} {one['status']}  {one['evidence'].get('run')}", flush=True)
+                print(
+                    f"{name}  cell {one['cell']}:{one['line']}  also said: {one['code']} {one['status']}  {one['evidence'].get('run')}",
+                    flush=True,
+                )
     asked.out.write_text(json.dumps(result, indent=1))
     wrong = [row for row in rows if row["verdict"] in ("OFF", "WRONG")]
     print(f"{len(rows)} causes, {len(wrong)} shares or refusals off")
     raise SystemExit(bool(wrong))
 
 
-def measure(folder: Path, books: list[dict[str, Any]], timed: list[int], turns: int) -> list[list[float]]:
+def measure(folder: Path, books: list[dict[str, Any]], plan: dict[str, Any], turns: int) -> list[list[float]]:
     """Seconds of the timed cells of each, by turns."""
-    path, times = folder / "timed.ipynb", [[] for _ in books]  # type: list[list[float]]
+    path = folder / "timed.ipynb"
+    times: list[list[float]] = [[] for _ in books]
     for _ in range(turns):
         for book, spent in zip(books, times, strict=True):
             path.write_text(json.dumps(book))
-            spent.append(round(seconds(path, timed), 2))
+            spent.append(round(seconds(path, plan), 2))
     path.unlink()
     return times
 

@@ -16,7 +16,9 @@ def picture(width: int, height: int, hue: int = 0) -> np.ndarray:
     layers = np.zeros((height, width, 3))
     for cells, strength in ((4, 90), (16, 60), (64, 30)):
         noise = chance.random((cells, cells, 3)) * 255
-        layers += strength / 180 * np.asarray(Image.fromarray(noise.astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC))
+        layers += (
+            strength / 180 * np.asarray(Image.fromarray(noise.astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC))
+        )
     layers += chance.normal(0, 2, (height, width, 1))
     layers[..., hue % 3] *= 0.6 + 0.1 * (hue % 5)
     return layers.clip(0, 255).astype(np.uint8)
@@ -53,14 +55,14 @@ def breeds(folder: Path, pictures: int, rows: int) -> None:
 
 
 def digits(path: Path) -> None:
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split, count in (("train", 6000), ("test", 2000)):
         labels = chance.integers(0, 10, count)
         pictures = chance.integers(0, 60, (count, 28, 28))
         for row, label in zip(pictures, labels, strict=True):
             row[4 + label : 8 + label, 5:23] += 180
         arrays |= {f"x_{split}": pictures.astype(np.uint8), f"y_{split}": labels}
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
 def main(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """`lint --run`: runs the code for some steps and compares what lint read with what was measured.
 
-Every finding comes back *confirmed* with the share of a step that removing its cause saves, *refuted* because the run reached it and
-removing it would save next to nothing, or *not reached*, with the reason. What the run shows and no rule saw is added.
+Every finding comes back *confirmed* with the share of a step that removing its cause saves, *refuted* because the run reached it
+and removing it would save next to nothing, or *not reached*, with the reason. What the run shows and no rule saw is added.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from unchoke_doctor.units import format_bytes, format_count
 
 CONFIRMED, NEW = 0.05, 0.10
 """Shares of a step from which a finding counts as confirmed, and from which one that no rule saw is added."""
+_NEW_WITHOUT_STEPS = 0.30
 _MUCH_BYTES = 500_000_000
 _TIMEOUT_S = 180.0
 _NOT_TIMED = {
@@ -31,19 +32,26 @@ _NOT_TIMED = {
     "unpicklable-dataset": "it shows where worker processes are spawned (Windows, macOS)",
     "no-prefetch": "tf.data is not watched",
 }
-_NEEDS_DATA = {"network-mount": "the data is generated here, not on the mount", "oversized-decode": "the pictures are generated here",
-               "whole-file-for-crop": "the pictures are generated here"}  # fmt: skip
+_NEEDS_DATA = {
+    "network-mount": "the data is generated here, not on the mount",
+    "oversized-decode": "the pictures are generated here",
+    "whole-file-for-crop": "the pictures are generated here",
+}
 _NEEDS_GPU = frozenset({"never-on-gpu", "no-mixed-precision", "host-sync"})
 _ANYWHERE = frozenset({"no-workers", "few-workers", "workers-restarted", "heavy-augmentation", "oversized-decode", "slow-decode",
                        "whole-file-for-crop", "frozen-gradients", "small-batches", "double-precision"})  # fmt: skip
 """Causes that are measured elsewhere than where they are written: a transform runs in the loop that asks for batches."""
 _TRIED = ("no-inference-mode", "one-at-a-time")
+_TRIED_ON_DATA = ("oversized-decode", "heavy-augmentation")
+_LINES = frozenset({"per-sample-scan", "python-loop", "costly-call", "slow-logging"})
+"""Causes whose removal saves what their line takes, no more."""
 _SAME = {"few-workers": "no-workers", "slow-evaluation": "one-at-a-time"}
+_EMPTY = ast.Module([], [])
 _ORDER = ("confirmed", "", "not reached", "refuted")
 
 
 def confirm(path: Path, findings: Sequence[Finding], steps: int, say: Callable[[str], None]) -> list[Finding]:
-    """Run the notebook or script at `path` for `steps` optimizer steps per training cell, in a scratch copy, and judge the findings."""
+    """Run the file at `path` for `steps` optimizer steps per training cell, in a scratch copy, and judge the findings."""
     source = read_source(path)
     cells = [cell.number or 0 for cell in source.cells if cell.kind == "code"]
     run = run_notebook(path, cells, steps=steps, timeout_s=_TIMEOUT_S, keep_going=True, say=say)
@@ -89,8 +97,16 @@ class _Cell:
 
     def saves(self, code: str, cell: int, lines: range) -> float | None:
         """What trying the repair out saved of a call in these lines."""
-        tried = [one for one in self.trials if one["code"] == code and _cell_of(one["file"]) == cell and one["line"] in lines]
-        return max((float(one["saves"]) for one in tried), default=None)
+        calls = [one for one in self.trials if one["code"] == code and "line" in one]
+        return max((float(one["saves"]) for one in calls if _cell_of(one["file"]) == cell and one["line"] in lines), default=None)
+
+    def tried_on_data(self, code: str) -> tuple[float, str] | None:
+        """What trying the repair out on samples saves of a step, and the name in the code that it is about."""
+        tried = next((one for one in self.trials if one["code"] == code and "named" in one), None)
+        if tried is None or not self.figures.making_s:
+            return None
+        saved_s = self.figures.on_path_s(float(tried["saves"]) * self.figures.making_s)
+        return per(saved_s, self.figures.span_s), tried["named"]
 
 
 class _Judge:
@@ -98,8 +114,11 @@ class _Judge:
 
     def __init__(self, run: NotebookRun, path: Path) -> None:
         self.run, self.path = run, path
-        trials = [trial for cell in run.cells.values() for trial in cell.figures.get("trials") or ()]
-        self.cells = [_Cell(number, recording, trials, path) for number, recording in run.recordings.items()]
+        calls = [one for cell in run.cells.values() for one in cell.figures.get("trials") or () if "line" in one]
+        self.cells = []
+        for number, recording in run.recordings.items():
+            on_data = [one for one in run.cells[number].figures.get("trials") or () if "named" in one]
+            self.cells.append(_Cell(number, recording, [*calls, *on_data], path))
         self.trees = {cell.number or 0: _tree(cell.python) for cell in read_source(path).cells if cell.kind == "code"}
         self.used: set[int] = set()
 
@@ -113,7 +132,9 @@ class _Judge:
         also = finding.evidence.get("also") or []
         lead = self.judged(replace(finding, evidence={name: value for name, value in finding.evidence.items() if name != "also"}))
         names = ("code", "cell", "line", "message", "fix")
-        parts = [replace(finding, evidence={}, kind=cause(one["code"]).kind, **{name: one[name] for name in names}) for one in also]
+        parts = [
+            replace(finding, evidence={}, kind=cause(one["code"]).kind, **{name: one[name] for name in names}) for one in also
+        ]
         first, *rest = sorted([lead, *map(self.judged, parts)], key=lambda one: _ORDER.index(one.status))
         if not rest:
             return first
@@ -158,11 +179,18 @@ class _Judge:
                 if share is not None:
                     yield share, cell, ""
                 continue
+            tried = cell.tried_on_data(code)
+            if tried is not None:
+                yield tried[0], cell, ", by trying the repair out on some samples"
             for one in cell.causes:
+                if tried is not None and self.is_of_the_loop(one):
+                    continue
                 here = one.cell == number and (one.line or 0) in lines
                 if _SAME.get(one.code, one.code) == _SAME.get(code, code) and (here or code in _ANYWHERE) and one.expected_gain:
                     self.used.add(id(one))
-                    yield float(one.evidence["share"]), cell, ""
+                    share = float(one.evidence["share"])
+                    yield min(share, cell.share(number, lines)) if one.code in _LINES else share, cell, ""
+                    break
             if code in _ANYWHERE:
                 if cell.figures.num_steps and cell.figures.loaders:
                     yield 0.0, cell, ""
@@ -177,13 +205,19 @@ class _Judge:
         """The lines of the statement at a line, and of the function (or outermost statement) around it."""
         nodes = [
             node
-            for node in ast.walk(self.trees.get(number) or ast.Module([], []))
+            for node in ast.walk(self.trees.get(number) or _EMPTY)
             if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
         ]
         spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]
         functions = [span for node, span in zip(nodes, spans, strict=True) if isinstance(node, ast.FunctionDef)]
         own = min(spans, key=len, default=range(line, line + 1))
         return own, min(functions, key=len, default=max(spans, key=len, default=own))
+
+    def is_of_the_loop(self, one: Finding) -> bool:
+        """Whether a cause of loading stands at the loop that asks for batches: it is inside a library, and was tried out."""
+        return one.code == "oversized-decode" or any(
+            isinstance(node, ast.For) and node.lineno == one.line for node in ast.walk(self.trees.get(one.cell or 0) or _EMPTY)
+        )
 
     def memory(self, finding: Finding) -> _Verdict:
         ran = self.run.cells.get(finding.cell or 0)
@@ -199,39 +233,68 @@ class _Judge:
             return f"its cell ended with {ran.error}"
         failed = [f"cell {number} ended with {cell.error}" for number, cell in self.run.cells.items() if cell.error and cell.ran]
         if any(cell.figures.num_steps for cell in self.cells):
-            return "the measured steps ended before it ran, or it ran too shortly to be seen" + (f"; {failed[0]}" if failed else "")
+            return "the measured steps ended before it ran, or it ran too shortly to be seen" + (
+                f"; {failed[0]}" if failed else ""
+            )
         return f"the run trained nothing: {failed[0]}" if failed else "the run trained nothing"
 
     def fresh(self, known: set[str]) -> Iterator[Finding]:
-        """Causes that cost much here and that no finding stands for."""
-        common = {"status": "confirmed", "basis": "measured", "path": str(self.path), "paths": (str(self.path),)}
+        """What costs much here and no finding stands for: causes of lines, and repairs that were tried out."""
         for cell in self.cells:
             for one in cell.causes:
                 share = float(one.evidence.get("share") or 0)
-                if share < NEW or id(one) in self.used or not one.expected_gain or (one.code in _ANYWHERE and one.code in known):
+                if one.code in _LINES:
+                    share = min(share, cell.share(one.cell or 0, self.lines(one.cell or 0, one.line or 0)[0]))
+                known_elsewhere = one.code in known and one.code in _ANYWHERE
+                tried = cell.tried_on_data(one.code) is not None and self.is_of_the_loop(one)
+                if id(one) in self.used or not one.expected_gain or known_elsewhere or tried or share < NEW:
                     continue
-                evidence = {**one.evidence, "run": f"{share:.0%} of {cell.unit} (measured)"}
-                yield replace(one, **common, kind=one.kind or "choke", cell=one.cell or cell.number or None, evidence=evidence)
-        for code in _TRIED:
-            if code in known:
+                if cell.figures.num_steps or (share >= _NEW_WITHOUT_STEPS and self.repeats(one.cell or 0, one.line or 0)):
+                    yield self.new(one, cell, share, one.cell, one.line)
+        for code in (*_TRIED, *_TRIED_ON_DATA):
+            if code in known or (code in _NEEDS_DATA and "data" in self.run.stood_in):
                 continue
-            found = [
-                (cell.share(_cell_of(one["file"]), range(one["line"], one["line"] + 1)) * float(one["saves"]), cell, one)
-                for cell in self.cells
-                for one in cell.trials
-                if one["code"] == code
-            ]
-            share, cell, one = max(found, key=lambda each: each[0], default=(0.0, None, {}))
-            if cell is not None and share >= NEW:
-                page, how = cause(code), f"{share:.0%} of {cell.unit}: the repair, tried out, saves {one['saves']:.0%} of the call"
-                finding = Finding(code, page.title, stage=page.stage, kind=page.kind, fix=page.fix, line=one["line"])
-                yield replace(finding, **common, cell=_cell_of(one["file"]) or None, evidence={"share": round(share, 3), "run": how})
+            found = []
+            for cell in self.cells:
+                if (on_data := cell.tried_on_data(code)) is not None:
+                    found.append((on_data[0], cell, self.named(on_data[1])))
+                for trial in (trial for trial in cell.trials if trial["code"] == code and "line" in trial):
+                    at = (_cell_of(trial["file"]), int(trial["line"]))
+                    found.append((cell.share(at[0], range(at[1], at[1] + 1)) * float(trial["saves"]), cell, at))
+            share, where, place = max(found, key=lambda each: each[0], default=(0.0, None, (0, 0)))
+            if where is not None and share >= NEW:
+                page = cause(code)
+                yield self.new(Finding(code, page.title, stage=page.stage, kind=page.kind, fix=page.fix), where, share, *place)
+
+    def new(self, one: Finding, cell: _Cell, share: float, number: int | None, line: int | None) -> Finding:
+        path, place = str(self.path), number or cell.number or None
+        evidence = {**one.evidence, "share": round(share, 3), "run": f"{share:.0%} of {cell.unit} (measured)"}
+        return replace(one, status="confirmed", basis="measured", kind=one.kind or "choke", path=path, paths=(path,), cell=place,
+                       line=line or None, evidence=evidence)  # fmt: skip
+
+    def named(self, name: str) -> tuple[int, int]:
+        """The first cell and line that call something of this name."""
+        calls = [
+            (number, node.lineno)
+            for number, tree in self.trees.items()
+            for node in ast.walk(tree or _EMPTY)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+        ]
+        return min(calls, default=(0, 0))
+
+    def repeats(self, number: int, line: int) -> bool:
+        """Whether a line stands in a loop or a function: what a cell does once, such as an import, is no choke."""
+        loops = (ast.For, ast.While, ast.FunctionDef, ast.ListComp)
+        nodes = [node for node in ast.walk(self.trees.get(number) or _EMPTY) if isinstance(node, loops)]
+        return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in nodes)
 
 
 def _frozen(figures: Figures, evidence: dict[str, Any]) -> float | None:
     """What running the frozen part once saves of all epochs that the code asks for; without augmentation loading goes with it."""
-    parts, epochs = figures.trained_parts, max(float(evidence.get("epochs") or 0), figures.epochs)
-    idle = {part.name: part.seconds_per_step for part in parts if part.num_params and not part.num_in_optimizer}
+    epochs = max(float(evidence.get("epochs") or 0), figures.epochs)
+    nets = [part for part in figures.recording.modules if part.num_params]
+    parts = [part for part in nets if not part.in_evaluation] or nets  # a frozen network is often left in evaluation mode
+    idle = {part.name: part.seconds_per_step for part in parts if not part.num_in_optimizer}
     outermost = [name for name in idle if not any(name.startswith(f"{other}.") for other in idle)]
     roots_s = sum(part.seconds_per_step for part in parts if part.depth == 0)
     if not roots_s:

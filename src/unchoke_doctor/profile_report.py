@@ -97,8 +97,8 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
         place = f"{_name(row['path'])}:{row['line']}  " if row["path"] else ""
         level = "" if row["severity"] == "warning" else " (note)"
         lines = [f"{number}. {place}{row['code']}{level}  {row['evidence']['share']:.0%}", *_wrapped("", row["message"])]
-        if row["expected_gain"]:
-            lines += _wrapped("gain: ", row["expected_gain"])
+        gain = row["expected_gain"] or ("not measured; --try measures it" if row["evidence"].get("remedy") else "not measured")
+        lines += _wrapped("gain: ", gain)
         lines += _wrapped("fix: ", row["fix"])
         lines += [f"        {line}" for line in row["evidence"].get("diff") or ()]
         blocks.append("\n".join(lines))

@@ -121,6 +121,15 @@ class SourceLine:
         return max(found, default=0)
 
     @cached_property
+    def sliced_later(self) -> bool:
+        """Whether the function takes a slice of what the line assigns."""
+        targets = self.statement.targets if isinstance(self.statement, ast.Assign) else []
+        names = {target.id for target in targets if isinstance(target, ast.Name)}
+        parts = [node for node in ast.walk(self._own_function or ast.Pass()) if isinstance(node, ast.Subscript)]
+        slices = [part for part in parts if any(isinstance(node, ast.Slice) for node in ast.walk(part.slice))]
+        return any(isinstance(part.value, ast.Name) and part.value.id in names for part in slices)
+
+    @cached_property
     def function_names(self) -> list[str]:
         """The names of all calls in the function round the line."""
         calls = [node for node in ast.walk(self._own_function or self.statement) if isinstance(node, ast.Call)]

@@ -210,7 +210,7 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
             rec(walls=grown, facts={"kept_graphs": [kept[0], {**kept[0], "step": 40}]}),
         ),
         "large-allocation": (
-            rec(steps={"minor_faults": 50_000, "system_s": 0.05}),
+            rec(steps={"minor_faults": 50_000, "system_s": 0.08}),
             rec(steps={"minor_faults": 500, "system_s": 0.05}),
         ),
         "slow-checkpoint": (

@@ -217,7 +217,7 @@ LINES = [line + "\n" for seed in SEEDS[:16] for line in seed.decode().split("\n"
 CODE = st.lists(st.sampled_from(LINES), max_size=12).map("".join)
 CELL = ODD | st.fixed_dictionaries(
     {"cell_type": st.sampled_from(["code", "code", "markdown", "other"])},
-    optional={"source": CODE | st.lists(CODE, max_size=3), "input": CODE, "outputs": ODD | st.just([{"text": "Epoch 1 time: 3 s"}]),
+    optional={"source": CODE | st.lists(CODE, max_size=3), "input": CODE, "outputs": ODD | st.just([{"text": "Epoch 1: 3 s"}]),
               "metadata": ODD, "language": st.text(max_size=6)},
 )  # fmt: skip
 

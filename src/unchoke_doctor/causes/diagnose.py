@@ -31,13 +31,15 @@ _SHRINKS = re.compile(r"pool|resize|interpolate|\[[^\]]*::|crop|mean\(|rescale")
 _FILE_STAGES = ("decode", "open", "read", "stat", "list", "wait")
 _STEPPED = ("Linear", "LSTMCell", "GRUCell", "RNNCell", "Embedding", "LayerNorm", "Dropout")
 """Layers that networks reuse by design."""
+_OF_THE_MACHINE = 0.35
+"""Below this share of the CPU time, clearing memory is the system's way and nothing the script does."""
 Causes = Iterator[MeasuredCause]
 
 
 def diagnose(recording: Recording) -> list[Finding]:
     """What holds the recorded training back; nothing where it is too short to tell, or healthy."""
     run = Figures(recording)
-    if 0 < run.num_steps < _MIN_STEPS or run.span_s <= 0:
+    if 0 < run.num_steps < _MIN_STEPS or run.span_s <= 0 or (recording.exit_code and not run.num_steps):
         return []
     found = [one for rule in _RULES for one in rule(run)] if run.num_steps else []
     found = [_bounded(one, run) for one in [*found, *line_causes(run, found)]]
@@ -328,7 +330,7 @@ def _precision(run: Figures) -> Causes:
 
 def _threads(run: Figures) -> Causes:
     """Torch with fewer threads than there are free cores, where steps are long enough for several to pay."""
-    threads, cores = int(run.recording.machine.get("torch_threads") or 0), math.floor(run.free_cores)
+    threads, cores = int(run.recording.machine.get("torch_threads") or 0), round(run.free_cores)
     if run.device or not 0 < threads < cores or per(run.compute_s, run.num_steps * run.accumulates) < 0.02:
         return
     at = run.facts.get("threads_set_at")
@@ -432,9 +434,9 @@ def _faults(run: Figures) -> Causes:
     inline = [loader for loader in run.loaders if not loader.num_workers]
     system_s = max(0.0, run.steps.total("system_s") - sum(loader.fetch_system_s for loader in inline))
     each = per(run.steps.total("minor_faults") - sum(loader.fetch_minor_faults for loader in inline), run.num_steps)
-    if run.device or each < 20_000:
-        return
     share = per(system_s, system_s + run.steps.total("user_s"))
+    if run.device or each < 20_000 or share < _OF_THE_MACHINE:
+        return
     yield MeasuredCause(
         "large-allocation", run.compute_s * share,
         f"{each:,.0f} page faults a step ({format_bytes(each * 4096)} fetched anew from the system) take {share:.0%} of the CPU "

@@ -149,7 +149,7 @@ def stage_name(stage: str, phase: str) -> str:
     if stage in NETWORK:
         return stage
     return {"wait": "waiting for data", "handover": "loading", "checkpoint": "checkpoint"}.get(
-        stage, "loop" if phase == "step" else "between steps"
+        stage, {"step": "loop", "setup": "script"}.get(phase, "between steps")
     )
 
 
@@ -352,7 +352,8 @@ class Figures:
     @cached_property
     def _main_rows(self) -> list[StackRow]:
         if not self.num_steps:
-            return [row for row in self.recording.main.samples if row.phase != "watcher" and row.stage != "import"]
+            rows = [row for row in self.recording.main.samples if row.phase != "watcher" and row.stage != "import"]
+            return [row for row in rows if "importlib" not in row.library]
         return [row for row in self.recording.main.samples if row.phase not in _NOT_TRAINING]
 
     @cached_property

@@ -32,6 +32,7 @@ _TEXT = re.compile(
     r"numpy\.(fromstring|loadtxt|genfromtxt)|xml\..*|re\.\w+|dateutil\..*|bs4\..*)$|"
     r"(^|\.)(split|rsplit|splitlines|strptime|read_(csv|json|parquet|excel|table))$"
 )
+_WRITES = re.compile(r"open\(.*[\"'][wax]")
 _QUERIES = re.compile(r"(^|\.)(execute|executemany|fetchall|fetchone|fetchmany|read_sql(_query|_table)?)$")
 _COLLECTIONS = re.compile(
     r"^(list|sorted|set|dict|tuple|frozenset|collections\.Counter|sum|random\.(choices|sample|shuffle)|copy\.(copy|deepcopy))$|"
@@ -167,7 +168,7 @@ def _cause(run: Figures, line: _Line, read: _Read) -> MeasuredCause:
     each_s = per(group.seconds, max(1, counts.get(line.often, run.num_steps)))
     name = group.place.function.rpartition(".")[2]
     name = "this line" if name in ("", "<module>") else name
-    said = f"{name} takes {format_seconds(each_s)} of every {line.often}: it {read.does}"
+    said = f"{name} takes {format_seconds(each_s)} of {'the' if line.often == 'run' else 'every'} {line.often}: it {read.does}"
     evidence = {"line": line.source.text, "library": line.library, "python_share": round(group.share_in("python"), 3)}
     making, how, more_s = group.phase in MAKING, "what the line takes, if it falls away", 0.0
     if read.code == "python-loop" and group.row.stage in ("forward", "other", "python") and _in_forward(group):
@@ -258,7 +259,7 @@ def _searches(line: _Line) -> _Read | None:
         return _Read(
             "per-sample-scan", f"asks the database for every {often} (`{query}`): without an index, the whole table", fix
         )
-    if line.group.row.stage == "open" and line.source.function_calls("write", "dump", "writerow"):
+    if line.group.row.stage == "open" and _WRITES.search(line.source.text):
         return None
     reads = line.named(r"\.(read|load|get)\w*$")
     opened = next((name for name in line.source.function_names if _ARCHIVES.search(name)), "") if reads else ""
@@ -287,7 +288,7 @@ def _reads_whole(line: _Line) -> _Read | None:
         of_part = any(isinstance(node.value, ast.Subscript) for node in subscripts)  # archive["images"][index]
         if not of_part:
             return _Read("slow-decode", f"unpacks a compressed file for every {line.often}", "store arrays uncompressed: np.save")
-    elif not subscripts and not line.source.function_calls("crop"):
+    elif not subscripts and not line.source.sliced_later and not line.source.function_calls("crop"):
         return None
     fix = "read the array once, or map it (np.load with mmap_mode='r'), and take the part that is needed"
     return _Read("whole-file-for-crop", f"reads or unpacks a whole array for every {line.often}", fix)
@@ -310,7 +311,8 @@ def _augments(line: _Line) -> _Read | None:
         return None
     if not line.calls_into(_AUGMENTING) and not line.library.startswith(_MODULE) and line.group.row.stage != "transform":
         return None
-    work = line.library.partition(":")[2].rpartition(".")[2].strip("_") or line.source.text[:40]
+    called = "" if line.library.startswith("torch.") else line.library.partition(":")[2].rpartition(".")[2].strip("_")
+    work = called or line.source.text[:60]
     return _Read("heavy-augmentation", f"works on one sample at a time ({work})")
 
 
@@ -393,9 +395,11 @@ def _grows(source: SourceLine) -> bool:
 
 def _logs(line: _Line) -> _Read | None:
     """Numbers for people, worked out or written more often than anybody looks."""
-    name, stage = line.named(_LOGGED), line.group.row.stage
+    stage, own = line.group.row.stage, line.library.startswith("torch") or not line.library
+    whole = [call for name, call in line.source.all_calls if own and stage != "forward" and _LOGGED.search(name)]
+    name = line.named(_LOGGED) or next((line.source.source(call.func) for call in whole), "")
     parameters = any("parameters" in line.source.source(loop.iter) for loop in line.source.loops if isinstance(loop, ast.For))
-    writes = stage == "open" and line.source.function_calls("write", "dump", "writerow")
+    writes = _WRITES.search(line.source.text)
     if not (name or stage == "log" or writes or parameters) or line.group.phase == "evaluate":
         return None
     what = name or line.source.text[:50]
@@ -408,6 +412,14 @@ def _reads_back(line: _Line) -> _Read | None:
     if not name or not line.source.loops or line.group.phase == "evaluate":
         return None
     return _Read("host-sync", f"reads numbers back from tensors (`{name}`) one by one for every {line.often}")
+
+
+def _one_by_one(line: _Line) -> _Read | None:
+    """A network called in a loop on single samples that were given a batch dimension of one."""
+    single = re.search(r"unsqueeze\(0\)|\[None\b|expand_dims|newaxis", line.source.text)
+    if not single or not line.source.loops or not line.library.startswith(_MODULE) or line.group.phase == "step":
+        return None
+    return _Read("one-at-a-time", "runs a network in a loop, one sample at a time")
 
 
 def _leaves_torch(line: _Line) -> _Read | None:
@@ -431,8 +443,8 @@ _MAKING_READERS: tuple[Reader, ...] = (
     _waits, _searches, _reads_whole, _runs_network, _has_cheaper, _collects, _loops, _augments,
 )  # fmt: skip
 _BESIDE: tuple[Reader, ...] = (
-    _waits, _makes_loader, _in_sampler, _has_cheaper, _leaves_torch, _reads_back, _logs, _searches, _collects, _small_operations,
-    _loops,
+    _waits, _makes_loader, _in_sampler, _one_by_one, _has_cheaper, _leaves_torch, _reads_back, _logs, _searches, _collects,
+    _small_operations, _loops,
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from unchoke_doctor.code.magics import run_scripts
@@ -64,6 +65,12 @@ def _above(folder: Path) -> Iterator[Path]:
         yield folder
 
 
+@lru_cache(maxsize=64)
+def _parsed(path: Path, _changed_ns: int) -> SourceFile:
+    """The file, read once for all files of a folder that import it."""
+    return parse_source(str(path), path.read_bytes())
+
+
 def _read(name: str, roots: list[Path], seen: set[str]) -> SourceFile | None:
     """The first file of this name below one of the roots that was not read yet."""
     parts = name.split(".")
@@ -74,7 +81,7 @@ def _read(name: str, roots: list[Path], seen: set[str]) -> SourceFile | None:
             try:
                 if path.is_file() and path.stat().st_size <= _LONGEST_BYTES and os.path.realpath(path) not in seen:
                     seen.add(os.path.realpath(path))
-                    return parse_source(str(path), path.read_bytes())
+                    return _parsed(path, path.stat().st_mtime_ns)
             except OSError:
                 continue  # a file that cannot be read is no neighbour
     return None

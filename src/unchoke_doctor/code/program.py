@@ -12,9 +12,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Concatenate, Literal, ParamSpec, TypeGuard, TypeVar, cast
+from typing import Concatenate, Literal, ParamSpec, TypeVar, cast
 
-from unchoke_doctor.code.magics import split_lines
 from unchoke_doctor.code.source import Cell, CodePlace, SourceFile
 
 P = ParamSpec("P")
@@ -72,14 +71,12 @@ class Program:
         self.order: dict[ast.AST, int] = {}
         self.calls: list[ast.Call] = []
         self.loops: list[Loop] = []
-        self.functions: dict[str, list[FunctionNode]] = {}
         self.classes: dict[str, list[ast.ClassDef]] = {}
         self.bindings: dict[tuple[object, str], list[Binding]] = {}
         self.stored: dict[str, list[tuple[ast.Attribute, ast.expr]]] = {}
         self.stored_items: dict[str, list[tuple[ast.Subscript, ast.expr]]] = {}
         self._ends: dict[ast.AST, int] = {}
         self._roots: dict[ast.AST, tuple[Module, Cell]] = {}
-        self._lines: dict[Cell, list[str]] = {}
         for module in self.modules:
             for cell, tree in module.cells:
                 self._roots[tree] = (module, cell)
@@ -137,7 +134,6 @@ class Program:
             case ast.withitem() if node.optional_vars is not None:
                 self._bind(node.optional_vars, node.context_expr, node)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self.functions.setdefault(node.name, []).append(node)
                 self._add(self.scope(node), node.name, Binding("definition", node))
                 self._record_parameters(node)
             case ast.Lambda():
@@ -253,9 +249,7 @@ class Program:
 
     def _column(self, cell: Cell, line: int, offset: int) -> int:
         """Characters, where the syntax tree counts bytes and knows nothing of the indentation of a whole cell."""
-        if cell not in self._lines:
-            self._lines[cell] = split_lines(cell.python)
-        text = self._lines[cell][line - 1] if line <= len(self._lines[cell]) else ""
+        text = cell.python_lines[line - 1] if line <= len(cell.python_lines) else ""
         return (offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))) + cell.indent
 
     def text(self, node: ast.AST, longest: int = 60) -> str:
@@ -328,12 +322,8 @@ class Program:
 
     def imports_any(self, *libraries: str) -> bool:
         """Does any file of the program import one of these libraries?"""
-        wanted = set(libraries)
-        for module in self.modules:
-            roots = {name.partition(".")[0] for name in (*module.imports.values(), *module.stars)}
-            if roots & wanted:
-                return True
-        return False
+        names = (name for module in self.modules for name in (*module.imports.values(), *module.stars))
+        return any(name.partition(".")[0] in libraries for name in names)
 
     # Bindings -------------------------------------------------------------------------------------------------------------
 
@@ -575,7 +565,3 @@ def import_base(node: ast.ImportFrom, name: str, path: str) -> str:
 
 def _module(name: str, source: SourceFile) -> Module:
     return Module(name, source.path, [(cell, cell.tree) for cell in source.cells if cell.executed and cell.tree is not None])
-
-
-def is_name(node: ast.AST | None, *names: str) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and node.id in names

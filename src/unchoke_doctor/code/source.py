@@ -83,6 +83,10 @@ class Cell:
         return split_lines(self.text)
 
     @cached_property
+    def python_lines(self) -> list[str]:
+        return split_lines(self.python)
+
+    @cached_property
     def imports(self) -> list[ast.Import | ast.ImportFrom]:
         """The import statements, those inside functions too."""
         body = self.tree.body if self.tree is not None and self.executed else []

@@ -66,11 +66,6 @@ _TEXTS: dict[str, tuple[Kind, str, str]] = {
         "asks the database for each sample",
         "read the rows once in {init}, or make sure that the column has an index",
     ),
-    "iloc": (
-        "note",
-        "looks into the table several times for each sample",
-        "turn the columns into lists once in {init}: `self.paths = df.path.tolist()`",
-    ),
 }
 """Kind, message and fix of each fact."""
 
@@ -86,8 +81,7 @@ def check(case: Case) -> Iterator[Hit]:
             if what and not _is_lazy(program, node, function):
                 found.setdefault((what, function), []).append(node)
     for (what, function), nodes in found.items():
-        if what != "iloc" or len(nodes) > 3:
-            yield _hit(case, what, function, nodes)
+        yield _hit(case, what, function, nodes)
 
 
 def _hit(case: Case, what: str, function: ast.AST, nodes: list[ast.AST]) -> Hit:
@@ -106,8 +100,6 @@ def _hit(case: Case, what: str, function: ast.AST, nodes: list[ast.AST]) -> Hit:
 def _fact(program: Program, node: ast.Call | ast.Subscript) -> str:
     """Which of `_TEXTS` a call or a subscript is; empty for everything else."""
     if isinstance(node, ast.Subscript):
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "iloc":
-            return "iloc"
         return "scan" if _scans(program, node) else ""
     name, last, first = program.name(node), program.last(node), node.args[0] if node.args else None
     receiver = node.func.value if isinstance(node.func, ast.Attribute) else None

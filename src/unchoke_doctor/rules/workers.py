@@ -74,12 +74,12 @@ def _work_per_sample(case: Case, loader: Loader) -> str:
     ]
     if any((size_of(program, step) or 0) >= _LARGE_PX for step in steps):
         return "the dataset resizes each sample"
-    if loader.work.kind == "memory" or methods or any(program.target(end) is None for end in ends):
+    if loader.work.kind == "memory" or owners or any(program.target(end) is None for end in ends):
         return ""
-    images = (
-        program.imports_any("torchvision", "PIL", "cv2", "albumentations", "timm", "skimage") or "image" in case.texts.lower()
-    )
-    return "whatever the dataset does for a sample happens there" if images else ""
+    images = program.imports_any("torchvision", "PIL", "cv2", "albumentations", "timm", "skimage", "segmentation_models_pytorch")
+    trains = any(feed.call is loader.call for training in case.trainings for feed in feeds(program, training.data))
+    fits = images or (trains and not program.imports_any("transformers", "datasets", "torchtext"))
+    return "whatever the dataset does for a sample happens there" if fits else ""
 
 
 def _suggested(case: Case) -> tuple[int, str]:

@@ -29,6 +29,8 @@ _LOOKS_ALWAYS, _MET_ALWAYS = 8, 3
 """How often a function is looked at that always gets the same, and in how many steps or batches it must have been met."""
 _LOOKS_OTHERS, _FEW_LOOKS, _AGAIN_SHARE = 400, 24, 0.35
 """The same for one that gets other things, some of which come again, as in every epoch."""
+_FEW, _FEW_AGAIN = 4, 0.6
+"""A function that changes its arguments is met with the same few of them."""
 _WHOLE_BYTES, _PARTS, _PART_BYTES = 1_000_000, 64, 4_096
 _MAX_TENSORS = 10_000
 _FEW_ITEMS = 32
@@ -153,7 +155,8 @@ class SameArguments:
         for calls in list(self._calls.values()):
             always = len(calls.prints) == 1 and len(calls.met) >= _MET_ALWAYS
             often = calls.looks >= _FEW_LOOKS and calls.again >= _AGAIN_SHARE * calls.looks
-            if calls.arguments and (always or often):
+            few = len(calls.prints) <= _FEW and len(calls.met) >= _LOOKS_ALWAYS and calls.again >= _FEW_AGAIN * calls.looks
+            if calls.arguments and (always or often or few):
                 code = {"file": calls.code.co_filename, "function": calls.code.co_qualname, "arguments": calls.arguments}
                 found.append({**code, "met": calls.looks, "distinct": len(calls.prints)})
         return found

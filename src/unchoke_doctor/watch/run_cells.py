@@ -33,7 +33,9 @@ _PASSES = 200
 """Passes over loaders after the limit; a cell that begins more of them is ended."""
 _LEAST_S, _MOST = 2.0, 25
 """Steps go on for so many seconds, since a share of shorter training would be a guess; up to this many times the limit."""
-_LOOKS = frozenset("ls pwd echo cat head tail wc du df free nproc lscpu nvidia-smi date uname which".split())
+_LOOKS = frozenset(
+    ("ls", "pwd", "echo", "cat", "head", "tail", "wc", "du", "df", "free", "nproc", "lscpu", "nvidia-smi", "date", "uname", "which")
+)  # fmt: skip
 _MAKES = frozenset(("mkdir", "unzip", "tar"))
 _SHELL = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?:pip|conda|system|sx)\b)\s*(.*)")
 _CD = re.compile(r"^\s*%cd\s+(\S+)\s*$")
@@ -110,8 +112,10 @@ def _cuda() -> Any:
 class Training:
     """Counts optimizer steps and batches of the running cell, and ends training after `limit` steps where there is a limit."""
 
-    def __init__(self, limit: int | None, when_reached: Callable[[], None] = lambda: None) -> None:
-        self.limit, self._when_reached = limit, when_reached
+    def __init__(
+        self, limit: int | None, when_reached: Callable[[], None] = lambda: None, iterated: Callable[[Any], None] = lambda _: None
+    ) -> None:
+        self.limit, self._when_reached, self._iterated = limit, when_reached, iterated
         self.begin_cell()
 
     def begin_cell(self) -> None:
@@ -163,6 +167,7 @@ class Training:
             return batch
 
         def pass_of(loader: Any) -> Any:
+            self._iterated(loader)
             if self.reached:
                 self._loose = 0
                 self._passes += 1
@@ -218,8 +223,8 @@ class Runner:
         self._results = open(job["results"], "a", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
         self._main = types.ModuleType("__main__")
         self._late = False
-        self.training = Training(job["steps"], self._end_record)
         self._meter, self._trials, self._has_gpu = Meter(), Trials(), False
+        self.training = Training(job["steps"], self._end_record, self._trials.iterated)
 
     def run(self) -> None:
         from unchoke_doctor.code.source import read_source
@@ -356,6 +361,7 @@ class Runner:
         made_at = loaders.made_at
         recorder.begin_again()
         loaders.made_at = made_at  # by cells before
+        recorder._snapshots["modules"].__self__.__init__(recorder)  # it stopped looking, as in a forked child
         recorder.role, recorder._after_fork = "main", callbacks
 
     def _end_record(self) -> None:

@@ -60,6 +60,7 @@ def install(job: dict[str, Any], trees: Sequence[ast.Module], tell: Tell) -> Cal
     _colab(tell)
     _downloads(data, tell)
     when_imported("torch", lambda: _without_gpu(tell))
+    when_imported("torch", _save_beside_links)
     when_imported("torch.hub", lambda: _without_weights(tell))
     when_imported("timm", lambda: _without_timm_weights(tell))
     when_imported("cv2", lambda: _picture_before_read(sys.modules["cv2"], "imread", data))
@@ -191,7 +192,9 @@ class DataStandIns:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if 2 <= len(names) <= 200 and isinstance(target, ast.Name) and _CLASS_NAMES.search(target.id):
                 return names
-        layers = [node for node in self._nodes if isinstance(node, ast.Call) and _called(node) in ("Linear", "Dense") and node.args]
+        layers = [
+            node for node in self._nodes if isinstance(node, ast.Call) and _called(node) in ("Linear", "Dense") and node.args
+        ]
         widths = [node.args[-1 if _called(node) == "Linear" else 0] for node in layers]
         numbers = [width.value for width in widths if isinstance(width, ast.Constant) and isinstance(width.value, int)]
         count = self._number(_CLASS_COUNTS.pattern, 0, 2, 1000) or (numbers[-1] if numbers else 3)
@@ -515,6 +518,19 @@ def _without_gpu(tell: Tell) -> None:
         return load(*args, **options)
 
     torch.load = load_here
+
+
+def _save_beside_links() -> None:
+    """torch writes files without Python's open: a link to a large checkpoint of the person's gives way first."""
+    torch: Any = sys.modules["torch"]
+    save = torch.save
+
+    def save_here(value: Any, file: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(file, str | os.PathLike) and os.path.islink(file):
+            os.unlink(file)
+        return save(value, file, *args, **options)
+
+    torch.save = save_here
 
 
 class _NoWeights(dict[str, Any]):
