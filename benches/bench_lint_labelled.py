@@ -43,6 +43,13 @@ CODES = {  # what reviewers call it, and the rules that say it
     "batch-1": {"one-at-a-time"},
     "sync": {"host-sync"},
     "per-sample": {"per-sample-scan"},
+    "no-cache": {"oversized-decode", "no-prefetch"},
+    "cacheable": {"oversized-decode", "no-prefetch"},
+    "cpu-metrics": {"host-sync"},
+    "serial-map": {"no-prefetch"},
+    "many-workers": {"few-workers"},
+    "unpicklable": {"unpicklable-dataset"},
+    **{kind: {"per-sample-scan"} for kind in ("stat", "list", "open", "table-scan", "parse")},
 }
 
 

@@ -37,7 +37,7 @@ def run_choked(shell: Any, cell: str) -> None:
         for part in parts:
             exec(part, shell.user_ns)
     finally:
-        print(_render(meter.end(), lint_cell(shell, cell)))
+        print(_render(meter.end(), lint_cell(shell, cell)))  # noqa: T201
 
 
 def _compiled(shell: Any, cell: str) -> list[Any]:

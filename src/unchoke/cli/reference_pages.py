@@ -145,7 +145,11 @@ def _doctor_command(name: str) -> Iterator[str]:
     """A command of the doctor, which declares its options itself."""
     parser: Any = build_parser()
     one = parser.commands[name.split()[1]]
-    usage = "unchoke profile --steps 200 -- python train.py" if name.startswith("unchoke profile") else f"{name} {_metavars(one)}[OPTIONS]"
+    usage = (
+        "unchoke profile --steps 200 -- python train.py"
+        if name.startswith("unchoke profile")
+        else f"{name} {_metavars(one)}[OPTIONS]"
+    )
     yield f"## {name}\n"
     yield f"    {usage}\n"
     yield f"{' '.join(one.description.split())}\n"

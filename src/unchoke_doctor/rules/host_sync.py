@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.training import Training
+from unchoke_doctor.code.training import Training, torch_passes
 from unchoke_doctor.rules import Case, Hit
 
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
@@ -18,6 +18,8 @@ _CLEANS = {
 }
 _CLOCKS = frozenset({"time", "perf_counter", "elapsed_time", "monotonic"})
 _DEVICE = re.compile(r"cuda|\.to\(|mps|accelerat", re.IGNORECASE)
+_MASKS = re.compile(r"mask|unet|segment|pixel", re.IGNORECASE)
+_FLAT = re.compile(r"\.(?:flatten|ravel)\(|(?:view|reshape)\(-1\)")
 _SHORT_STEP_S = 0.02
 _MANY = 6
 
@@ -26,6 +28,7 @@ def check(case: Case) -> Iterator[Hit]:
     program = case.program
     if not _DEVICE.search(case.texts) or (case.outputs.on_cpu and not case.outputs.gpu):
         return
+    yield from _pixel_metrics(case)
     for training in {one.node: one for one in reversed(case.trainings) if one.kind in ("torch", "tape")}.values():
         loop = training.node
         every = [call for call in program.reached(loop) if program.is_own(call) and not _is_rare(program, call, loop)]
@@ -38,6 +41,22 @@ def check(case: Case) -> Iterator[Hit]:
             yield case.hit(cleans, said, "take it out of the loop over batches; once per epoch is enough", calls=names)
         if reads := [call for call in every if _reads(call)]:
             yield _reading(case, training, reads)
+
+
+def _pixel_metrics(case: Case) -> Iterator[Hit]:
+    """scikit-learn's metrics over every pixel of every batch, on the CPU between two passes."""
+    program = case.program
+    if not _MASKS.search(case.texts):
+        return
+    loops = {loop: None for call in torch_passes(program) if (loop := program.loop(call)) is not None}
+    reached = [call for loop in loops for call in program.reached(loop) if program.name(call).startswith("sklearn.metrics.")]
+    around = {call: program.function(call) or program.loop(call) for call in reached if program.is_own(call)}
+    calls = [call for call, part in around.items() if part is not None and _FLAT.search(program.text(part, 20_000))]
+    if calls:
+        name = program.last(calls[0])
+        said = f"`{name}` counts all pixels of a batch on the CPU, after a copy from the GPU, between two passes of the network"
+        fix = "count on the device (`(pred & target).sum()`), keep the counts as tensors, and read them once after the loop"
+        yield case.hit(calls, said, fix, metrics=sorted({program.last(call) for call in calls}))
 
 
 def _reading(case: Case, training: Training, reads: list[ast.Call]) -> Hit:

@@ -20,6 +20,7 @@ def check(case: Case) -> Iterator[Hit]:
     program = case.program
     maps: dict[ast.Call, str] = {}
     ends: dict[ast.Call, bool] = {}
+    cached = any(program.last(call) == "cache" for call in program.calls)
     for training in case.trainings:
         if training.data is None or not any(feed.kind == "tf.data" for feed in feeds(program, training.data)):
             continue
@@ -40,6 +41,8 @@ def check(case: Case) -> Iterator[Hit]:
     elif ends:
         end = program.text(next(iter(ends)).func, 40)
         said = f"the pipeline that ends with `{end}` has no `prefetch`: the model waits while the next batch is made"
+        if any(ends.values()) and not cached:
+            said += "; and no `cache`: the images are decoded anew in every epoch"
         fix = (
             "end it with `.prefetch(tf.data.AUTOTUNE)`; put `.cache()` before random steps if the decoded images fit into memory"
         )

@@ -47,3 +47,18 @@ for images, labels in loader:
     loss = model(images).sum()
     loss.backward()
     total += loss.item()
+# === every pixel goes through scikit-learn for each batch
+import torch
+from sklearn.metrics import jaccard_score
+def iou(pred, mask):
+    return jaccard_score(mask.cpu().numpy().flatten(), pred.cpu().numpy().flatten())  # expect: choke code
+with torch.no_grad():
+    for images, masks in val_loader:
+        scores.append(iou(model(images.cuda()) > 0, masks))
+# === silent: labels of a classifier, counted once
+import torch
+from sklearn.metrics import f1_score
+with torch.no_grad():
+    for images, labels in val_loader:
+        found.append(model(images.cuda()).argmax(1).flatten())
+print(f1_score(labels_all, torch.cat(found).cpu()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes
@@ -73,7 +74,9 @@ def _small_kernels(record: TraceRecord, steps: int) -> Iterator[Finding]:
     wall_us = sum(step.wall_us for step in record.steps)
     idle = 1 - sum(step.device_busy_us for step in record.steps) / wall_us if wall_us else 0.0
     if idle >= _IDLE and calls >= _MANY_KERNELS * steps and busy_us / calls <= _TINY_KERNEL_US:
-        message = f"the GPU is idle {idle:.0%} of the time between {calls / steps:,.0f} kernels per step of {busy_us / calls:.0f} µs each"
+        message = (
+            f"the GPU is idle {idle:.0%} of the time between {calls / steps:,.0f} kernels of {busy_us / calls:.0f} µs per step"
+        )
         yield _finding("small-batches", message, idle, kernels=calls)
 
 
@@ -101,5 +104,5 @@ def _growth(line: MemoryLine, record: TraceRecord) -> int:
     if len(record.steps) < 3 or record.steps[0].name == WHOLE or not line.at_us:
         return 0
     ends = [line.allocated[max(0, bisect_right(line.at_us, step.start_us + step.wall_us) - 1)] for step in record.steps]
-    rising = sum(after > before for before, after in zip(ends, ends[1:], strict=False))
+    rising = sum(after > before for before, after in pairwise(ends))
     return max(0, ends[-1] - ends[0]) if rising >= 0.8 * (len(ends) - 1) else 0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from traces import Recording, training_on_a_card, training_on_a_processor
 
+from traces import Recording, training_on_a_card, training_on_a_processor
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_causes import find_causes
 
