@@ -1,10 +1,11 @@
 """Compares what `lint --run` says of ten notebooks with what repairs save: python benches/bench_notebook.py OUT.json [n01 …]
 
 `benches/run/expected.json` names the causes planted in each notebook, with the edits that remove one of them. For each notebook:
-`lint NB --run --json` and `notebook NB --run --steps 20 --json` in a folder with the data, then the notebook and its repaired twins,
-by turns, as plain Python, each with a clock around the cells where the cause is at work (from the first optimizer step on, except
-where the repair is work before it: `whole`). `saved` is 1 - twin / notebook, of medians. A confirmed share must be within 10 points
-of it; a finding that was refuted must save less than 10 %. Edits under `here` let a notebook run without Colab, CUDA or downloads.
+`lint NB --run --json` and `notebook NB --run --steps 20 --json` in a folder with the data, then the notebook and its repaired
+twins, by turns, as plain Python, each with a clock around the cells where the cause is at work (from the first optimizer step on,
+except where the repair is work before it: `whole`). `saved` is 1 - twin / notebook (medians). A confirmed share must be within 10
+points of it; a finding that was refuted must save less than 10 %. Edits under `here` let a notebook run without Colab, CUDA or
+downloads. Where others work on the same cores, OMP_NUM_THREADS=1 keeps torch's threads from spinning against them.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ for number, cell in enumerate(cells, 1):
     if cell["cell_type"] == "code":
         text = "".join("" if line.startswith(("%", "!")) else line for line in cell["source"])
         if number in plan["timed"] and not hooked and not plan.get("whole") and "torch" in sys.modules:
-            import torch.optim.optimizer
-            torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: first or first.append(time.perf_counter()))
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+            register_optimizer_step_post_hook(lambda *_: first or first.append(time.perf_counter()))
             hooked = True
         began = time.perf_counter()
         exec(compile(text, f"cell {number}", "exec"))
@@ -154,15 +155,12 @@ def main() -> None:
                 said = {key: finding[key] if finding else None for key in ("code", "status", "cell", "line")}
                 evidence = finding["evidence"] if finding else {}
                 row = {"notebook": name, "planted": cause["codes"][0], "saved": round(saved, 3), **said}
-                rows.append(
-                    {**row, "share": evidence.get("share"), "run": evidence.get("run"), "verdict": verdict(finding, saved)}
-                )
+                row |= {"share": evidence.get("share"), "run": evidence.get("run"), "verdict": verdict(finding, saved)}
+                rows.append(row)
                 print(show(rows[-1]), flush=True)
             for one in unmatched:
-                print(
-                    f"{name}  cell {one['cell']}:{one['line']}  also said: {one['code']} {one['status']}  {one['evidence'].get('run')}",
-                    flush=True,
-                )
+                words = f"{one['code']} {one['status']}  {one['evidence'].get('run')}"
+                print(f"{name}  cell {one['cell']}:{one['line']}  also: {words}", flush=True)
     asked.out.write_text(json.dumps(result, indent=1))
     wrong = [row for row in rows if row["verdict"] in ("OFF", "WRONG")]
     print(f"{len(rows)} causes, {len(wrong)} shares or refusals off")
@@ -183,8 +181,9 @@ def measure(folder: Path, books: list[dict[str, Any]], plan: dict[str, Any], tur
 
 def show(row: dict[str, Any]) -> str:
     share = "" if row["share"] is None else f"{row['share']:.0%}"
-    place = f"cell {row['cell']}:{row['line'] or '-'}"
-    return f"{row['notebook']}  {place:<11} {row['planted']:<19} {row['status'] or '-':<12} said {share:>4}  saved {row['saved']:>4.0%}  {row['verdict']}"
+    place = f"{row['notebook']}  cell {row['cell']}:{row['line'] or '-'}"
+    said = f"{row['status'] or '-':<12} said {share:>4}  saved {row['saved']:>4.0%}"
+    return f"{place:<16} {row['planted']:<19} {said}  {row['verdict']}"
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def breeds(folder: Path, pictures: int, rows: int) -> None:
 
 def digits(path: Path) -> None:
     arrays: dict[str, np.ndarray] = {}
-    for split, count in (("train", 6000), ("test", 2000)):
+    for split, count in (("train", 1200), ("test", 1000)):
         labels = chance.integers(0, 10, count)
         pictures = chance.integers(0, 60, (count, 28, 28))
         for row, label in zip(pictures, labels, strict=True):

@@ -78,24 +78,32 @@ class Found:
 
 @dataclass
 class LintResult:
-    """What was found in all files. `found` and `findings` are the same, in the order of the files."""
+    """What was found in all files."""
 
     found: list[Found] = field(default_factory=list)
+    """The findings with their places and fixes, in the order of the files."""
     problems: list[Problem] = field(default_factory=list)
+    """What could not be read."""
     num_files: int = 0
+    """How many files were read."""
     num_cells: int = 0
+    """How many cells they have; a script is one."""
     num_hidden_notes: int = 0
+    """How many notes were left out."""
     codes: list[str] = field(default_factory=list)
     """The rules that were asked."""
     fixed: list[FixedFile] = field(default_factory=list)
+    """The files after their fixes."""
     written: bool = False
     """Whether the fixes are in the files, or only shown."""
     seconds: float = 0.0
+    """How long it took."""
     words: list[str] = field(default_factory=list)
     """Paths and options as they would be typed again."""
 
     @property
     def findings(self) -> list[Finding]:
+        """The findings as plain data."""
         return [item.finding for item in self.found]
 
     @property

@@ -25,6 +25,8 @@ from unchoke_doctor.units import format_bytes, format_count
 CONFIRMED, NEW = 0.05, 0.10
 """Shares of a step from which a finding counts as confirmed, and from which one that no rule saw is added."""
 _NEW_WITHOUT_STEPS = 0.30
+_LOOKS = 3
+"""So often must a graph have been seen to grow."""
 _MUCH_BYTES = 500_000_000
 _TIMEOUT_S = 180.0
 _NOT_TIMED = {
@@ -215,7 +217,9 @@ class _Judge:
 
     def is_of_the_loop(self, one: Finding) -> bool:
         """Whether a cause of loading stands at the loop that asks for batches: it is inside a library, and was tried out."""
-        return one.code == "oversized-decode" or any(
+        if one.code == "oversized-decode" or str(one.evidence.get("library") or "").startswith(("tqdm", "torch.utils.data")):
+            return True
+        return any(
             isinstance(node, ast.For) and node.lineno == one.line for node in ast.walk(self.trees.get(one.cell or 0) or _EMPTY)
         )
 
@@ -247,7 +251,8 @@ class _Judge:
                     share = min(share, cell.share(one.cell or 0, self.lines(one.cell or 0, one.line or 0)[0]))
                 known_elsewhere = one.code in known and one.code in _ANYWHERE
                 tried = cell.tried_on_data(one.code) is not None and self.is_of_the_loop(one)
-                if id(one) in self.used or not one.expected_gain or known_elsewhere or tried or share < NEW:
+                seen = one.code == "growing-graph" and len(one.evidence.get("kept") or ()) < _LOOKS
+                if seen or id(one) in self.used or not one.expected_gain or known_elsewhere or tried or share < NEW:
                     continue
                 if cell.figures.num_steps or (share >= _NEW_WITHOUT_STEPS and self.repeats(one.cell or 0, one.line or 0)):
                     yield self.new(one, cell, share, one.cell, one.line)
@@ -258,6 +263,8 @@ class _Judge:
             for cell in self.cells:
                 if (on_data := cell.tried_on_data(code)) is not None:
                     found.append((on_data[0], cell, self.named(on_data[1])))
+                if code == "no-inference-mode" and code not in {one.code for one in cell.causes}:
+                    continue  # a network that is trained in evaluation mode needs its gradients
                 for trial in (trial for trial in cell.trials if trial["code"] == code and "line" in trial):
                     at = (_cell_of(trial["file"]), int(trial["line"]))
                     found.append((cell.share(at[0], range(at[1], at[1] + 1)) * float(trial["saves"]), cell, at))

@@ -101,7 +101,8 @@ class NotebookReport:
             "ended": run.ended if run else "", "interrupted": bool(run and run.interrupted),
             "stand_ins": sorted(run.stood_in) if run else [], "cells": [cell.to_dict() for cell in self.cells],
             "totals": {
-                "cells": len(self.cells), "text_cells": self.text_cells, "findings": sum(len(cell.findings) for cell in self.cells),
+                "cells": len(self.cells), "text_cells": self.text_cells,
+                "findings": sum(len(cell.findings) for cell in self.cells),
                 "actions": {action: counts[action] for action in ACTIONS},
                 "wall_s": sum(one.get("wall_s") or 0.0 for one in figures) if run else None,
                 "cpu_s": sum(one.get("cpu_s") or 0.0 for one in figures) if run else None,

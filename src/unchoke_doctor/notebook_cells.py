@@ -18,7 +18,7 @@ from unchoke_doctor.code.training import trainings
 
 # What a call does, by its dotted name; most telling first. A shell line is known by its first words.
 _CALLS = tuple((does, re.compile(pattern)) for does, pattern in {
-    "evaluates": r"(.*\.)?(evaluate|evaluate_generator|classification_report|confusion_matrix|accuracy_score|f1_score|roc_auc_score)$"
+    "evaluates": r"(.*\.)?(evaluate(_generator)?|classification_report|confusion_matrix|accuracy_score|f1_score|roc_auc\w*)$"
                  r"|torchmetrics\.|sklearn\.metrics\.|.*[Tt]rainer\.(validate|test)$",
     "predicts": r".*\.(predict|predict_generator|predict_on_batch|predict_proba|get_preds)$",
     "mounts a drive": r"google\.colab\.drive\.mount$",
@@ -26,9 +26,9 @@ _CALLS = tuple((does, re.compile(pattern)) for does, pattern in {
                  r"|gdown\.|wget\.download|requests\.get|.*download\w*$",
     "unpacks archives": r".*\.(extractall|unpack_archive)$",
     "copies files": r"shutil\.(copy\w*|move)$|.*\bcopy_tree$",
-    "builds the data loaders": r".*\b(DataLoader|TensorDataset|ImageFolder|image_dataset_from_directory|flow_from_\w+|ImageDataGenerator)$"
+    "builds the data loaders": r".*\b(DataLoader|TensorDataset|ImageFolder|image_dataset_\w+|flow_from_\w+|ImageDataGenerator)$"
                                r"|.*(DataLoaders|DataBlock)(\.\w+)?$|.*\.from_tensor_slices$",
-    "builds the model": r"torchvision\.models\.|timm\.create_model|.*\b(Sequential|create_model|get_model|build_model|from_pretrained)$"
+    "builds the model": r"torchvision\.models\.|.*\b(Sequential|(create|get|build)_model|from_pretrained)$"
                         r"|.*keras\.(models\.)?Model$|.*keras\.applications\.|torch\.hub\.load$|segmentation_models\w*\.|.*_learner$|.*Model$",
     "loads weights": r"torch\.load$|.*\.(load_state_dict|load_weights|load_model|load_learner)$",
     "sets up training": r"torch\.optim\.\w+$|.*\.optimizers\.\w+$|.*\.compile$|torch\.nn\.\w*Loss$",
@@ -38,7 +38,8 @@ _CALLS = tuple((does, re.compile(pattern)) for does, pattern in {
     "splits the data": r"sklearn\.model_selection\.\w+$|.*random_split$",
     "saves": r"torch\.save$|.*\.(save|save_weights|save_model|save_pretrained|to_csv|to_parquet|to_pickle|savefig|imwrite)$"
              r"|numpy\.save\w*$|(pickle|joblib|json)\.dump$|.*\.ModelCheckpoint$|os\.(makedirs|mkdir)$",
-    "shows": r"(matplotlib|seaborn|plotly)\.|plt\.|.*\.(plot|imshow|hist|show|summary|head|describe|info|value_counts)$|print$|display$|.*\bsummary$",
+    "shows": r"(matplotlib|seaborn|plotly|plt)\.|.*\.(plot|(im)?show|hist|head|describe|info|value_counts)$|print$|display$|"
+    r".*summary$",
     "sets seeds": r".*\b(manual_seed\w*|set_seed|seed_everything|set_random_seed)$|(numpy\.)?random\.seed$",
 }.items())  # fmt: skip
 _SHELL = tuple((does, re.compile(pattern)) for does, pattern in {
@@ -207,7 +208,7 @@ def _is_guarded(tree: ast.Module) -> bool:
 
 
 def same_as(cell: CellReading, before: list[CellReading]) -> int | None:
-    """An earlier cell with the same code, where nothing between the two changed a name that it uses, and it leaves nothing behind."""
+    """An earlier cell with the same code, where nothing between changed a name that it uses, and it leaves nothing behind."""
     text = cell.text.strip()
     if len(text) < 40 or WRITES & set(cell.does) or "trains" in cell.does or cell.problem or cell.language:
         return None

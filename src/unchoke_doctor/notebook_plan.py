@@ -53,7 +53,8 @@ _READY_MADE = re.compile(
     r"torchvision\.datasets\.(\w+)$|(?:keras|tensorflow)\S*datasets\.(\w+)\.load_data$|\bload_dataset$|tensorflow_datasets\.load$"
 )
 _ENCODERS = {
-    "mobilenet_v2": "mobilenetv2_100", "mobilenet_v3_large": "mobilenetv3_large_100", "mobilenet_v3_small": "mobilenetv3_small_100",
+    "mobilenet_v2": "mobilenetv2_100", "mobilenet_v3_large": "mobilenetv3_large_100",
+    "mobilenet_v3_small": "mobilenetv3_small_100",
     "vit_b_16": "vit_base_patch16_224", "swin_t": "swin_tiny_patch4_window7_224", "MobileNetV2": "mobilenetv2_100",
     "ResNet50": "resnet50", "ResNet101": "resnet101", "VGG16": "vgg16", "VGG19": "vgg19", "DenseNet121": "densenet121",
     "InceptionV3": "inception_v3",
@@ -106,7 +107,7 @@ class Planner:
         if self._other == "makes masks":
             return (
                 [],
-                "it makes masks: `unchoke segment train` reads scenes (GeoTIFF bands or large images), which this notebook does not have",
+                "it makes masks: `unchoke segment train` reads scenes (GeoTIFF, large images), and this notebook has none",
                 [],
             )
         if self._other:
@@ -254,7 +255,8 @@ class Planner:
             else (f"micro-jobs of {JOB_SIZE} images each")
         )
         features = f"{jobs}: each writes unchoke-out/features/encoder_…/img_FIRST-LAST.npz, then job_….done; a kill costs one job"
-        trained = "unchoke-out/experiments/exp_N/: checkpoints/last.pt after every epoch, history.json, report.html; the same command goes on after a kill"
+        trained = "unchoke-out/experiments/exp_N/: checkpoints/last.pt after every epoch, history.json, report.html; "
+        trained += "the same command goes on after a kill"
         if word == "extract":
             return Plan(command, (features, 'unchoke.FeatureDataset("unchoke-out") gives them to your own code'))
         return Plan(command, (features, trained) if self.frozen else (trained,), code)
@@ -269,7 +271,8 @@ class Planner:
                 f"{_text(training.model) or 'frozen'} = torch.nn.Identity()  # the frozen part: its features are computed"
             )
         if training.kind == "keras":
-            return f'{_text(training.model) or "model"}.fit(…, callbacks=[…, keras.callbacks.BackupAndRestore("backup")])  # goes on after a kill'
+            model = _text(training.model) or "model"
+            return f'{model}.fit(…, callbacks=[…, keras.callbacks.BackupAndRestore("backup")])  # goes on after a kill'
         if training.kind != "torch":
             return ""
         model, optimizer = _text(training.model) or "model", self._stepped(training) or "optimizer"
@@ -277,7 +280,8 @@ class Planner:
             f'start = 0\nif os.path.exists("last.pt"):\n    state = torch.load("last.pt", weights_only=True)\n'
             f'    {model}.load_state_dict(state["model"])\n    {optimizer}.load_state_dict(state["optimizer"])\n'
             f'    start = state["epoch"] + 1\nfor epoch in range(start, {training.epochs or "EPOCHS"}):\n    …  # your epoch\n'
-            f'    torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict(), "epoch": epoch}}, "last.tmp")\n'
+            f'    torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict(), "epoch": epoch}}, '
+            f'"last.tmp")\n'
             '    os.replace("last.tmp", "last.pt")'
         )
 

@@ -73,7 +73,8 @@ def render_html(record: Mapping[str, Any]) -> str:
             parts.append(f"<details><summary>source</summary><pre>{html.escape(cell['source'])}</pre></details>")
     parts.append("<ul>" + "".join(f"<li>{word}: {html.escape(text)}</li>" for word, text in _tail(record)) + "</ul>")
     title = html.escape(record["notebook"])
-    return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>{"".join(parts)}</html>'
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en">{head}{"".join(parts)}</html>'
 
 
 def _html_cell(text: str, is_number: bool) -> str:

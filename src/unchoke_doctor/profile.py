@@ -50,7 +50,7 @@ _LOADER_FIELDS = (
 
 @dataclass(frozen=True)
 class ScriptProfile:
-    """What was recorded and found. `exit_code` is the command's own, 0 for one that was stopped as asked, 1 for slower steps."""
+    """What was recorded and found."""
 
     recording: Recording
     """What was recorded of the script."""
@@ -67,6 +67,7 @@ class ScriptProfile:
 
     @property
     def exit_code(self) -> int:
+        """The command's own; 0 if it was stopped as asked, 1 for steps that are slower than allowed."""
         own = 0 if self.stopped else self.recording.exit_code
         return own or int(self.comparison is not None and self.comparison.fails)
 

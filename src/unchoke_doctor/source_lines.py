@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TypeGuard
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -172,12 +173,28 @@ class SourceLine:
         return any(part.partition("_")[0] in _RANDOM for name in names for part in name.split("."))
 
     @cached_property
+    def unchanging(self) -> str:
+        """The first name that the line reads, if all of them are bound once, at the top of the file, and changed nowhere."""
+        stored = [node for node in ast.walk(self.tree.root) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
+        written = {part.value.id for part in ast.walk(self.tree.root) if _stores_into(part) and isinstance(part.value, ast.Name)}
+        once = {node.id for node in stored if not any(isinstance(one, (*_LOOPS, *_FUNCTIONS)) for one in self.tree.around(node))}
+        once -= {node.id for node in stored if sum(one.id == node.id for one in stored) > 1} | written
+        value = getattr(self.statement, "value", None)
+        names = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)] if value is not None else []
+        names = [name for name in names if name not in self.tree.imports]
+        return names[0] if names and set(names) <= once else ""
+
+    @cached_property
     def spins(self) -> bool:
         """Whether the line stands in, or is, a `while` that neither waits, sleeps nor works: it only asks."""
         loop = next((node for node in (self.statement, *self.tree.around(self.statement)) if isinstance(node, ast.While)), None)
         if loop is None or isinstance(loop.test, ast.Constant):
             return False
         return all(isinstance(node, ast.Pass | ast.Continue) for node in loop.body)
+
+
+def _stores_into(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
 
 
 def _trains(loop: ast.AST) -> bool:
@@ -191,6 +208,7 @@ def add_cells(cells: Mapping[str, str]) -> None:
         if _cells.get(file) != text:
             _cells[file] = text
             _tree.cache_clear()
+            source_line.cache_clear()
 
 
 @lru_cache(maxsize=64)
@@ -207,6 +225,7 @@ def line_text(file: str, line: int) -> str:
     return tree.lines[line - 1].strip() if tree is not None and 0 < line <= len(tree.lines) else ""
 
 
+@lru_cache(maxsize=4_000)
 def source_line(file: str, line: int, span: tuple[int, ...] = ()) -> SourceLine | None:
     """The smallest statement that covers the line, and the smallest expression of it that covers the span."""
     tree = _tree(file)

@@ -222,6 +222,8 @@ def _full_size(run: Figures) -> Causes:
         return
     first = run.grouped(looks)[0]
     peek, at = large[first.row.file, first.row.line], sorted({(look.row.file, look.row.line) for look in looks})
+    decoded = [row for row in run.calls("decode") if (row.file, row.function) == (first.row.file, first.row.function)]
+    smaller = any(_draft(row, used_px) > 1 for row in decoded)  # decoded smaller, the picture is small for these lines as well
     wide = ", in float32" if peek["dtype"] == "float64" else ""
     yield MeasuredCause(
         "heavy-augmentation", sum(look.seconds * (1 - used_px / large[look.row.file, look.row.line]["px"]) for look in looks),
@@ -229,7 +231,7 @@ def _full_size(run: Figures) -> Causes:
         f"times the {used_px:,} pixels that are used",
         first.place, f"shrink or crop the picture first, while it is small in memory, then work on what is left{wide}",
         "these lines, by the pixels that are thrown away", {"array": peek["text"], "used_px": used_px, "at": list(map(list, at))},
-        loads=True,
+        loads=True, weight=0.5 if smaller else 1.0,
     )  # fmt: skip
 
 

@@ -75,14 +75,14 @@ class LineGroup:
     @cached_property
     def row(self) -> StackRow:
         """The row that took most at the costliest line, at the piece of it that took most."""
-        line = _most((look.row.line, look.seconds) for look in self.looks)
-        at_line = [look for look in self.looks if look.row.line == line]
-        span = _most((look.row.span, look.seconds) for look in at_line)
-        return max((look for look in at_line if look.row.span == span), key=lambda look: look.seconds).row
+        span = _most((look.row.span, look.seconds) for look in self.at_line)
+        return max((look for look in self.at_line if look.row.span == span), key=lambda look: look.seconds).row
 
     @cached_property
     def at_line(self) -> tuple[Look, ...]:
-        return tuple(look for look in self.looks if look.row.line == self.row.line)
+        """Looks at the costliest statement."""
+        line = _most((_line_of(look.row), look.seconds) for look in self.looks)
+        return tuple(look for look in self.looks if _line_of(look.row) == line)
 
     @cached_property
     def source(self) -> SourceLine | None:
@@ -91,9 +91,7 @@ class LineGroup:
     @cached_property
     def place(self) -> Place:
         """The first line of the statement that costs most."""
-        source, row = self.source, self.row
-        first = source.statement.lineno if source is not None and source.statement.lineno <= row.line else row.line
-        return Place(row.file, row.line if source is None or hasattr(source.statement, "body") else first, plain(row.function))
+        return Place(self.row.file, _line_of(self.row), plain(self.row.function))
 
     @cached_property
     def stage(self) -> str:

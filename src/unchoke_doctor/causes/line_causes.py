@@ -115,6 +115,8 @@ class _Line:
     source: SourceLine
     often: str
     drives: bool
+    around: tuple[ast.AST, ...] = ()
+    """Loops round the call of its function, where that is no training loop."""
 
     @property
     def library(self) -> str:
@@ -151,12 +153,26 @@ def line_causes(run: Figures, found: Sequence[MeasuredCause]) -> list[MeasuredCa
             if group.seconds < _NOTED * run.span_s:
                 break
             drives = (group.row.file, plain(group.row.function)) in run.looping
-            line = _Line(group, source, _OFTEN.get(group.phase, "step"), drives)
+            line = _Line(group, source, _OFTEN.get(group.phase, "step"), drives, _around(run, group))
             for reader in _MAKING_READERS if making else _LOOP_READERS:
                 if (read := reader(line)) is not None:
                     causes.append(_cause(run, line, read))
                     break
     return [*again, *_spinning(run), *_merged(causes)]
+
+
+def _around(run: Figures, group: LineGroup) -> tuple[ast.AST, ...]:
+    """The loops that call the line's function turn by turn, the same work each time."""
+    caller = group.caller
+    source = source_line(caller.file, caller.line) if caller is not None else None
+    if (
+        caller is None
+        or source is None
+        or (caller.file, plain(caller.function)) in run.looping
+        or _different_each_turn(source, own=True)
+    ):
+        return ()
+    return tuple(source.loops)
 
 
 _OFTEN = {"getitem": "sample", "collate": "batch", "outside": "epoch", "evaluate": "evaluated batch", "setup": "run"}
@@ -171,7 +187,11 @@ def _cause(run: Figures, line: _Line, read: _Read) -> MeasuredCause:
     said = f"{name} takes {format_seconds(each_s)} of {'the' if line.often == 'run' else 'every'} {line.often}: it {read.does}"
     evidence = {"line": line.source.text, "library": line.library, "python_share": round(group.share_in("python"), 3)}
     making, how, more_s = group.phase in MAKING, "what the line takes, if it falls away", 0.0
-    if read.code == "python-loop" and group.row.stage in ("forward", "other", "python") and _in_forward(group):
+    if (
+        read.code == "python-loop"
+        and group.row.stage in ("forward", "other", "python")
+        and (group.stage == "forward" or _in_forward(group))
+    ):
         more_s = per(group.seconds, run.forward_s) * run.total_s("backward_s")
         how = "what the line takes, and as large a part of the backward pass"
     # transforms that are needed only become cheaper; what is asked for again can be kept
@@ -352,7 +372,7 @@ def _loops(line: _Line) -> _Read | None:
 def _small_operations(line: _Line) -> _Read | None:
     """Many small tensor operations in a Python loop."""
     source = line.source
-    loops = [loop for loop in source.loops if not isinstance(getattr(loop, "iter", None), ast.Tuple | ast.List)]
+    loops = [one for one in (*source.loops, *line.around) if not isinstance(getattr(one, "iter", None), ast.Tuple | ast.List)]
     foreign = line.library and not line.library.startswith("torch")
     if not loops or line.drives or foreign or line.library.startswith(_MODULE) or _different_each_turn(source):
         return None
@@ -360,8 +380,11 @@ def _small_operations(line: _Line) -> _Read | None:
     return _Read("python-loop", f"is one of many small operations in a Python loop, for every {line.often}", fix)
 
 
-def _different_each_turn(source: SourceLine) -> bool:
-    """`for layer in self.layers: x = layer(x)`: other networks one after the other, which is how it must be."""
+def _different_each_turn(source: SourceLine, *, own: bool = False) -> bool:
+    """`for layer in self.layers: x = layer(x)`: other networks one after the other, which is how it must be.
+
+    `own`: what the line calls is known to be a function of the user's, so a method may be the same each turn.
+    """
     loops = [loop for loop in source.loops if isinstance(loop, ast.For)]
     targets = {name.id for loop in loops for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
     for name, call in source.calls or source.all_calls:
@@ -369,7 +392,7 @@ def _different_each_turn(source: SourceLine) -> bool:
         while isinstance(base, ast.Subscript | ast.Attribute):
             base = base.value
         called = isinstance(base, ast.Name) and base.id in targets
-        if called or isinstance(call.func, ast.Subscript) or name.startswith("self."):
+        if called or isinstance(call.func, ast.Subscript) or (name.startswith("self.") and not own):
             return True
     return False
 
@@ -388,9 +411,20 @@ def _grows(source: SourceLine) -> bool:
     if not isinstance(statement, ast.Assign | ast.AugAssign):
         return False
     target = source.source(statement.targets[0] if isinstance(statement, ast.Assign) else statement.target)
-    given = [one for _, call in source.all_calls for one in call.args]
+    given = statement.value.args if isinstance(statement.value, ast.Call) else []
     parts = [part for one in given for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])]
     return any(source.source(part) == target for part in parts)
+
+
+def _same_each_time(line: _Line) -> _Read | None:
+    """Arithmetic on arrays that nothing changes."""
+    name = line.source.unchanging if line.library.startswith(("numpy", "scipy", "pandas")) else ""
+    fix = "work it out once, before the loop, and keep the result"
+    return (
+        _Read("repeated-work", f"works out the same from `{name}`, which nothing changes, for every {line.often}", fix)
+        if name
+        else None
+    )
 
 
 def _logs(line: _Line) -> _Read | None:
@@ -443,8 +477,8 @@ _MAKING_READERS: tuple[Reader, ...] = (
     _waits, _searches, _reads_whole, _runs_network, _has_cheaper, _collects, _loops, _augments,
 )  # fmt: skip
 _BESIDE: tuple[Reader, ...] = (
-    _waits, _makes_loader, _in_sampler, _one_by_one, _has_cheaper, _leaves_torch, _reads_back, _logs, _searches, _collects,
-    _small_operations, _loops,
+    _waits, _makes_loader, _same_each_time, _in_sampler, _one_by_one, _has_cheaper, _leaves_torch, _reads_back, _logs,
+    _searches, _collects, _small_operations, _loops,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from unchoke_doctor.code.data import sample_functions
 from unchoke_doctor.code.program import LOOPS, Program
-from unchoke_doctor.code.trace import origins
+from unchoke_doctor.code.trace import origins, values
 from unchoke_doctor.code.training import Training, own_node, torch_passes
 from unchoke_doctor.finding import Basis
 from unchoke_doctor.rules import Case, Hit
@@ -34,7 +34,19 @@ def check(case: Case) -> Iterator[Hit]:
     if stuck:
         models = [one.model for one in stuck.values() if one.model is not None]
         made = [end for model in models for end in origins(program, model) if isinstance(end, ast.Call) and program.is_own(end)]
-        yield _hit(case, [*stuck, *made], models[0] if models else None, "the training loop moves neither")
+        switches = [
+            end
+            for call in program.calls
+            if is_move(program, call)
+            if (test := _switch(program, call)) is not None
+            for end in origins(program, test)
+        ]
+        yield _hit(
+            case,
+            [*stuck, *made, *filter(program.is_own, switches)],
+            models[0] if models else None,
+            "the training loop moves neither",
+        )
     elif not case.trainings and (found := _extracting(program)):
         yield _hit(case, found, found[0].func, "the code that runs it moves neither")
 
@@ -56,9 +68,9 @@ def _hit(case: Case, nodes: Sequence[ast.AST], model: ast.expr | None, which: st
 
 def _is_moved(program: Program, training: Training) -> bool:
     """Is a batch moved in the loop, or the model anywhere? Or may both have been moved by somebody whose code is not here?"""
-    if any(is_move(program, call) for call in program.reached(training.node)):
+    if any(is_move(program, call) and _switch(program, call) is None for call in program.reached(training.node)):
         return True
-    moves = [call for call in program.calls if is_move(program, call)]
+    moves = [call for call in program.calls if is_move(program, call) and _switch(program, call) is None]
     if training.model is None:
         return bool(moves)
     name = program.text(training.model).removeprefix("self.")
@@ -68,6 +80,16 @@ def _is_moved(program: Program, training: Training) -> bool:
         return True
     moved = [call.func.value for call in moves if isinstance(call.func, ast.Attribute)]
     return any(program.text(one).removeprefix("self.") == name or made & set(origins(program, one)) for one in moved)
+
+
+def _switch(program: Program, call: ast.Call) -> ast.expr | None:
+    """`use_gpu` in `if use_gpu: model.cuda()`, where it is only ever False."""
+    inner: ast.AST = call
+    for part in program.above(call):
+        if isinstance(part, ast.If) and inner in part.body and values(program, part.test) == [False]:
+            return part.test
+        inner = part
+    return None
 
 
 def is_move(program: Program, call: ast.Call) -> bool:

@@ -17,6 +17,7 @@ _READS = frozenset({"numpy.load", "torch.load", "pickle.load", "open", "h5py.Fil
 _IMAGE_MODELS = ("ImageProcessor", "FeatureExtractor", "ForImageClassification", "ForSemanticSegmentation", "ForObjectDetection")
 _CORES = re.compile(r"\bcpu_count\(|\bnproc\b|\blscpu\b")
 _PRINTED_CORES = re.compile(r"(?:^|CPU\(s\):|\D )\s*(\d{1,3})\s*$", re.MULTILINE)
+_WARPS = re.compile(r"scipy\.ndimage\.|skimage\.(?:transform|filters|exposure)\.|cv2\.(?:warp|remap)|imgaug\.|albumentations\.")
 _LARGE_PX = 96
 """Edge in pixels from which resizing an image that lies in memory costs as much as decoding it."""
 
@@ -149,14 +150,9 @@ def _keras_work(case: Case, feed: Feed) -> str:
         given_workers = any(word.arg == "workers" for call in made for word in call.keywords)
         work = class_work(program, target)
         return work.why if work.kind == "decodes" and not given_workers else ""
-    decodes = (
-        [call for call in program.reached(target) if is_decode(program, call)] if feed.kind == "generator" and target else []
-    )
-    return (
-        f"the generator `{program.text(feed.call.func)}` calls `{program.text(decodes[0].func)}` for each image"
-        if decodes
-        else ""
-    )
+    calls = program.reached(target) if feed.kind == "generator" and target else []
+    works = [call for call in calls if is_decode(program, call) or _WARPS.match(program.name(call))]
+    return f"the generator `{program.text(feed.call.func)}` calls `{program.text(works[0].func)}` for each image" if works else ""
 
 
 def _trainer_hits(case: Case) -> Iterator[Hit]:

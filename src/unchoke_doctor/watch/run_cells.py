@@ -34,8 +34,8 @@ _PASSES = 200
 _LEAST_S, _MOST = 2.0, 25
 """Steps go on for so many seconds, since a share of shorter training would be a guess; up to this many times the limit."""
 _LOOKS = frozenset(
-    ("ls", "pwd", "echo", "cat", "head", "tail", "wc", "du", "df", "free", "nproc", "lscpu", "nvidia-smi", "date", "uname", "which")
-)  # fmt: skip
+    ("ls", "pwd", "echo", "cat", "head", "tail", "wc", "du", "df", "free", "nproc", "lscpu", "nvidia-smi", "date", "uname")
+)
 _MAKES = frozenset(("mkdir", "unzip", "tar"))
 _SHELL = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?:pip|conda|system|sx)\b)\s*(.*)")
 _CD = re.compile(r"^\s*%cd\s+(\S+)\s*$")

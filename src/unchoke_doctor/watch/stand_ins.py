@@ -17,7 +17,6 @@ import os
 import random
 import re
 import shutil
-import struct
 import sys
 import types
 import zlib
@@ -412,29 +411,14 @@ def _strings(node: ast.AST) -> list[str]:
 
 
 def write_picture(path: str, size: int, seed: int) -> None:
-    """A soft picture that compresses about as well as a photo, by PIL where it is there, else as PNG."""
-    chance = random.Random(seed)
-    small = max(4, size // 8)
-    if importlib.util.find_spec("PIL") is not None:
-        from PIL import Image
-
-        image = Image.frombytes("RGB", (small, small), chance.randbytes(3 * small * small)).resize(
-            (size, size), Image.Resampling.BICUBIC
-        )
-        image.save(path)
+    """A soft picture that compresses about as well as a photo; without PIL none, and the code that reads it says so."""
+    if importlib.util.find_spec("PIL") is None:
         return
-    row = b"".join(bytes(chance.randbytes(3)) * (size // small) for _ in range(small))
-    lines = b"".join(b"\0" + row.ljust(3 * size, b"\0") for _ in range(size))
-    head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    with open(path, "wb") as file:
-        file.write(
-            b"\x89PNG\r\n\x1a\n"
-            + b"".join(_chunk(*part) for part in ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")))
-        )
+    from PIL import Image
 
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    small = max(4, size // 8)
+    noise = Image.frombytes("RGB", (small, small), random.Random(seed).randbytes(3 * small * small))
+    noise.resize((size, size), Image.Resampling.BICUBIC).save(path)
 
 
 def _module(name: str, **members: Any) -> types.ModuleType:

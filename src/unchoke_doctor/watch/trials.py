@@ -1,8 +1,8 @@
 """Tries out what a repair saves, when a cell has ended: the code as it is and the repaired one are timed by turns.
 
-Two kinds: a network that was called to evaluate with gradients, or one sample at a time, is called without gradients, or with a
-batch; samples of a DataLoader are made with JPEGs decoded smaller, and without their random transforms. A network in training mode
-is left alone, since a call would change it. What cannot be repeated is not tried.
+Two kinds: a network that evaluated with gradients, or one sample at a time, is called without gradients, or with a batch;
+samples of a DataLoader are made with JPEGs decoded smaller, and without their random transforms. A network in training mode is
+left alone, since a call would change it. What cannot be repeated is not tried.
 """
 
 from __future__ import annotations

@@ -50,3 +50,16 @@ for images, labels in loader:
 import torch
 for images, labels in loader:
     model(images.to(torch.float32).cuda()).sum().backward()
+# === a switch that is only ever off
+import torch
+use_gpu = False  # expect: further
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten())  # expect: further
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if use_gpu:
+    model.cuda()
+for images, labels in loader:  # expect: choke code
+    if use_gpu:
+        images, labels = images.cuda(), labels.cuda()
+    loss = model(images).sum()
+    loss.backward()
+    optimizer.step()
