@@ -21,8 +21,8 @@ _OTHER_SAVES = re.compile(
     re.IGNORECASE,
 )
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
-_LONG_S, _HOURS_S = 300.0, 3600.0
-_MANY_EPOCHS = 10
+_LONG_S, _MANY_EPOCHS = {False: 300.0, True: 1200.0}, {False: 10, True: 20}
+"""From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
 _FIXES = {
     "keras": "give `fit` `callbacks=[keras.callbacks.ModelCheckpoint('best.keras', save_best_only=True), "
     "keras.callbacks.BackupAndRestore('backup')]`: the second one resumes a training that was stopped",
@@ -54,9 +54,9 @@ def _hit(case: Case, lost: list[tuple[ast.AST, Training]], *, at_end: bool) -> H
     node, training = max(lost, key=lambda one: one[1].epochs or 0)
     epochs, seconds = training.epochs, case.training_s(training)
     if seconds is not None:
-        long = seconds >= (_HOURS_S if at_end else _LONG_S)
+        long = seconds >= _LONG_S[at_end]
     else:
-        long = not at_end and epochs is not None and epochs >= _MANY_EPOCHS
+        long = epochs is not None and epochs >= _MANY_EPOCHS[at_end]
     what = "nothing is ever saved: when the session ends, the trained weights are gone"
     if at_end:
         what = "nothing is saved before the training ends: a stop loses everything since its start"

@@ -10,9 +10,15 @@ def train_epoch():
         net(images).sum().backward()
 for epoch in range(30):  # expect: choke code
     train_epoch()
-# === saved at the end only
+# === saved at the end of many epochs only
 import torch
-for epoch in range(30):  # expect: note code
+for epoch in range(30):  # expect: choke code
+    for images, labels in loader:
+        net(images).sum().backward()
+torch.save(net.state_dict(), "net.pt")
+# === saved at the end of a few epochs
+import torch
+for epoch in range(12):  # expect: note code
     for images, labels in loader:
         net(images).sum().backward()
 torch.save(net.state_dict(), "net.pt")
