@@ -202,7 +202,7 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
         ),
         "slow-optimizer": (
             rec(steps={"optimizer_s": 0.04}, modules=[ROOT, table | {"input_shape": [32, 20]}]),
-            rec(steps={"optimizer_s": 0.04}, modules=[ROOT, table | {"input_shape": [4096, 20]}]),
+            rec(steps={"optimizer_s": 0.04}, modules=[ROOT, table | {"input_shape": [32, 20], "sparse": True}]),
         ),
         "padded-batches": (rec(loaders=[{**LOADER, "padded_share": 0.7}]), rec(loaders=[{**LOADER, "padded_share": 0.1}])),
         "growing-graph": (

@@ -364,9 +364,8 @@ def _small_batches(run: Figures) -> Causes:
 
 def _optimizer(run: Figures) -> Causes:
     """An optimizer that moves every row of large tables although a batch touches few of them."""
-    tables = [
-        one for one in run.trained_parts if one.class_.startswith("Embedding") and one.num_in_optimizer and one.output_width
-    ]
+    dense = [one for one in run.trained_parts if one.num_in_optimizer and not one.detail.get("sparse")]
+    tables = [one for one in dense if one.class_.startswith("Embedding") and one.output_width]
     table = max(tables, key=lambda one: one.num_params, default=None)
     rows = table.num_params // table.output_width if table else 0
     touched = math.prod(table.input_shape) if table and table.input_shape else rows

@@ -357,14 +357,15 @@ def _loops(line: _Line) -> _Read | None:
         return None
     inner = source.function is not None and any(isinstance(node, _LOOPS) for node in ast.walk(source.function))
     if line.group.share_in("python") >= 0.5:
-        over = source.loops or (inner and not line.drives)
-        return _Read("python-loop", f"works on values one by one in Python for every {line.often}") if over else None
+        loops = source.loops or (inner and not line.drives)
+        return _Read("python-loop", f"works on values one by one in Python for every {line.often}") if loops else None
     numeric = any(name.startswith(("numpy.", "cv2.", "scipy.", "torch.")) for name, _ in source.all_calls)
     compares = any(isinstance(node, ast.Compare | ast.BinOp) for node in ast.walk(source.statement))
     if not source.loops or line.drives or not (numeric or compares) or _different_each_turn(source):
         return None
     first = source.loops[0]
-    over_what = source.source(getattr(first, "iter", None) or getattr(first, "generators", [first])[0])[:60]
+    over = getattr(first, "iter", None) or getattr(getattr(first, "generators", [None])[0], "iter", None)
+    over_what = source.source(over or first)[:60]
     fix = "one pass instead of one a turn: a lookup table indexed by the values, broadcasting, a batched operation"
     return _Read("python-loop", f"works on whole arrays once for each turn of a loop ({over_what}), for every {line.often}", fix)
 

@@ -61,6 +61,7 @@ class _Part:
             "calls_per_step": self.calls / passes,
             "seconds_per_step": self.seconds / passes,
             "training": self.module.training,
+            "sparse": bool(getattr(self.module, "sparse", False)),
             "num_params": _num_values(parameters),
             "num_trainable": _num_values(one for one in parameters if one.requires_grad),
             "num_in_optimizer": _num_values(one for one in parameters if id(one) in in_optimizer),
