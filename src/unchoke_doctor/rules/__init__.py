@@ -87,10 +87,20 @@ class Case:
         return self.program.place(node).cell if node is not None else None
 
     def training_s(self, training: Training) -> float | None:
-        """Seconds of a training by the saved outputs; of the longest one where its own cell shows nothing."""
+        """Seconds of a training by the saved outputs: what they show, or what all its epochs take at their pace.
+
+        Of the longest training where its own cell shows nothing.
+        """
         cell = self.cell(training)
         own = self.outputs.training_s(cell) if cell is not None else None
-        return own if own is not None else self.outputs.training_s()
+        shown, epoch = (
+            own if own is not None else self.outputs.training_s(),
+            self.outputs.epoch_s(cell if own is not None else None),
+        )
+        stops_early = "EarlyStopping" in self.texts
+        if shown is None or epoch is None or training.epochs is None or stops_early:
+            return shown
+        return max(shown, training.epochs * epoch)
 
     @cached_property
     def little(self) -> str:
