@@ -184,6 +184,8 @@ def build_classification(names: list[str], *, seed: int = 7) -> dict[str, Any]:
                 "command": "",
                 "paths": [],
                 "kind": None,
+                "basis": "",
+                "status": "",
             },
             {
                 "code": "truncated",
@@ -199,6 +201,8 @@ def build_classification(names: list[str], *, seed: int = 7) -> dict[str, Any]:
                 "command": "unchoke check photos/",
                 "paths": ["photos/milk/0042.jpg"],
                 "kind": None,
+                "basis": "",
+                "status": "",
             },
         ],
         "metrics": {

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The manual, built as `make docs` does."""
     folder = tmp_path_factory.mktemp("manual") / "site"
-    subprocess.run([sys.executable, ROOT / "docs" / "notebook_pages.py"], check=True)
+    subprocess.run([sys.executable, ROOT / "docs" / "make_pages.py"], check=True)
     build_site(ROOT / "mkdocs.yml", folder)
     return folder
 

@@ -221,7 +221,7 @@ def test_what_lint_found_is_shown_with_file_line_and_kind(tmp_path: Path) -> Non
     script.write_text(
         "import torch\nfor path in paths:\n    model.load_state_dict(torch.load(path, weights_only=False))\n" + LOADER
     )
-    found = unchoke.lint([script], nits=True, out=root).findings
+    found = unchoke.lint([script], notes=True, out=root).findings
     assert found
     page = unescape(guest(root).get("/speed").text)
     for one in found:
@@ -230,7 +230,7 @@ def test_what_lint_found_is_shown_with_file_line_and_kind(tmp_path: Path) -> Non
         assert f">{one.kind}</span>" in page
     assert "<b>train" not in guest(root).get("/speed").text
     assert "unchoke profile -- python" not in page
-    unchoke.lint([script], select=["unsafe-load"], ignore=["unsafe-load"], out=root)
+    unchoke.lint([script], select=["host-sync"], ignore=["host-sync"], out=root)
     assert not [one for one in found if one.message in unescape(guest(root).get("/speed").text)]
 
 
