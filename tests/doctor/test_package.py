@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -76,3 +77,15 @@ def test_every_code_has_a_page() -> None:
 def test_every_module_has_a_docstring() -> None:
     files = list(PACKAGE.rglob("*.py"))
     assert not [file.name for file in files if not ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))]
+
+
+def test_own_training_code_is_clean() -> None:
+    """What we ask of others holds here: the notebooks, and the modules that load batches, train or read weights."""
+    from unchoke_doctor.lint import lint
+
+    trains = re.compile(r"\bDataLoader\b|\.backward\(|\btorch\.load\(")
+    modules = [file for file in (ROOT / "src" / "unchoke").rglob("*.py") if trains.search(file.read_text(encoding="utf-8"))]
+    result = lint([ROOT / "notebooks", *modules])
+    assert not [f"{found.path}:{found.cell or ''}:{found.line} {found.code}" for found in result.findings]
+    assert not result.problems
+    assert result.num_files > 20
