@@ -77,7 +77,7 @@ class _TiledTransformer:
         """The pictures' outputs by a pass for each tile."""
         import torch
 
-        features = [self.network["backbone"](tile) for tile in self.tiles]  # noqa: no-inference-mode (`step` trains with it)
+        features = [self.network["backbone"](tile) for tile in self.tiles]  # unchoke: ignore[no-inference-mode] `step` trains
         return self._head(torch.stack(features).mean(dim=0))
 
     def at_once(self) -> torch.Tensor:
