@@ -32,7 +32,8 @@ COMMANDS = {
     "cut": "train {small} --cut -4 --epochs 2 --out {out}/cut",
     "full": "train {small} --cut none --epochs 1 --batch-size 16 --out {out}/full",
     "folds": "fit {small} --fold all --folds 3 --epochs 3 --out {out}/folds",
-    "table": "fit {photos}/table.csv --images {photos}/part_1 --images {photos}/part_2 --id image_id --label dx --group lesion --out {out}/table",
+    "table": "fit {photos}/table.csv --images {photos}/part_1 --images {photos}/part_2 --id image_id --label dx --group lesion "
+    "--out {out}/table",
     "values": "fit {photos}/values.csv --path image_path --long target_name,target --positive --out {out}/values",
     "minutes": "fit {small} --minutes 0.5 --out {out}/minutes",
     "again": "fit {photos}/table.csv --out {out}/table",
@@ -67,7 +68,7 @@ def make_photos(demo: Path, folder: Path) -> None:
         shutil.copy(photo, part / f"p{number:04}{photo.suffix}")
         rows.append({"image_id": f"p{number:04}", "dx": photo.parent.name, "lesion": f"l{number // 2}"})
         for target, value in (("grass", photo.stat().st_size / 1000), ("clover", 5 + number % 7)):
-            long.append({"image_path": f"part_{1 + number % 2}/p{number:04}{photo.suffix}", "target_name": target, "target": value})
+            long.append({"image_path": f"{part.name}/p{number:04}{photo.suffix}", "target_name": target, "target": value})
     for name, some in (("table.csv", rows), ("values.csv", long)):
         with (folder / name).open("w", newline="") as file:
             writer = csv.DictWriter(file, list(some[0]))
@@ -117,15 +118,12 @@ def compare(before: Path, after: Path) -> int:
     old, new = (json.loads(path.read_text()) for path in (before, after))
     num_other = 0
     for name in sorted({*old, *new}):
-        pairs = [("", old.get(name), new.get(name))]
-        if name != "files" and name in old and name in new:
-            pairs = [("exit", old[name]["exit"], new[name]["exit"])]
-        parts = (old.get(name, {}), new.get(name, {})) if name == "files" else (old[name]["result"], new[name]["result"])
-        pairs = [*(pairs if name != "files" else []), *((key, parts[0].get(key), parts[1].get(key)) for key in {**parts[0], **parts[1]})]
-        for key, one, other in pairs:
-            if not _same(one, other):
+        one, other = ({} if part.get(name) is None else part[name] for part in (old, new))
+        parts = [part if name == "files" else {"exit": part.get("exit"), **(part.get("result") or {})} for part in (one, other)]
+        for key in {**parts[0], **parts[1]}:
+            if not _same(parts[0].get(key), parts[1].get(key)):
                 num_other += 1
-                print(f"{name}: {key}: {one!r} -> {other!r}")
+                print(f"{name}: {key}: {parts[0].get(key)!r} -> {parts[1].get(key)!r}")
     print(f"{num_other} differences", file=sys.stderr)
     return 1 if num_other else 0
 
