@@ -37,8 +37,8 @@ from unchoke.machine.memory.line import fit_line
 from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
 from unchoke.machine.memory.probe import ProbeResult, StepCost, probe
 from unchoke.machine.memory.search import Way, plan_memory
-from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial

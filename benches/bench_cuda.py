@@ -17,7 +17,7 @@ from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import compare
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engines import TorchEngine
-from unchoke.photos.pixels.resize import Preprocess
+from unchoke.pixels.resize import Preprocess
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads

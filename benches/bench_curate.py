@@ -27,11 +27,11 @@ from common import say
 from PIL import Image, ImageEnhance, ImageFilter
 
 import unchoke
-from unchoke.commands.demo import write_photos
+from unchoke.cli.demo import write_photos
 from unchoke.core.events import Event
+from unchoke.data.corrections import LABEL, Correction, append_corrections
 from unchoke.features.feature_store import first_member, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
-from unchoke.photos.corrections import LABEL, Correction, append_corrections
 
 SHARE, LOOKED_AT = 0.05, 0.1
 COPIES = ("resized", "recompressed", "cropped", "brightness")

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 from common import say
 
-from unchoke.commands.evaluate import place_features
+from unchoke.data.manifest import load_manifest
 from unchoke.features.feature_store import FeatureStore
-from unchoke.photos.manifest import load_manifest
 from unchoke.runs.lookup import find_run
 from unchoke.training.data import Problem
+from unchoke.training.evaluate import place_features
 from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.scoring.learning_curve import measure_curve

@@ -22,8 +22,8 @@ from PIL import Image
 from unchoke.features.agree import compare
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.photos.pixels.image import decode_image
-from unchoke.photos.pixels.resize import fit_to_input
+from unchoke.pixels.image import decode_image
+from unchoke.pixels.resize import fit_to_input
 
 Way = Callable[[bytes], np.ndarray]
 

@@ -86,17 +86,17 @@ def train(kind: str, folder: Path) -> str:
 
 def compare_large(kind: str, run: str, made: Path, folder: Path) -> str:
     """The shipped script on one large picture, beside the run in float32 torch."""
-    from unchoke.portable.agreement import compare
-    from unchoke.portable.example_script import load_script
+    from unchoke.exports.agreement import compare
+    from unchoke.exports.example_script import load_script
     from unchoke.runs.lookup import find_run
 
     found, script = find_run(run, out=folder / kind), load_script(made)
     if kind == "masks":
-        from unchoke.commands.export_masks import filled_scene, opened_masks
+        from unchoke.exports.export_masks import filled_scene, opened_masks
 
         with opened_masks(found, None) as work:
             return work.compare_scene(script, filled_scene(work.samples()[0][0], 33, LARGE_PX)).words()
-    from unchoke.commands.export_photos import RunAtWork
+    from unchoke.exports.export_photos import RunAtWork
 
     file = folder / f"{LARGE_PX}.bmp"
     Image.open(next((folder / "photos").rglob("*.jpg"))).resize((LARGE_PX, LARGE_PX)).save(file)

@@ -21,8 +21,8 @@ from unittest import mock
 
 import numpy as np
 
-from unchoke.commands import segment_train as command
 from unchoke.core.events import ignore
+from unchoke.masks import segment_train as command
 from unchoke.masks.mask_subject import MaskSubject
 
 VARIANTS = ("maps", "bands", "default")

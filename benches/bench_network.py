@@ -35,11 +35,11 @@ from unchoke.features.encoders import DEFAULT_ENCODER, Encoder, bare_encoder, lo
 from unchoke.features.engines import TorchEngine
 from unchoke.features.feature_store import ACTIVATIONS, FeatureStore, Placement, save_shard, to_half
 from unchoke.machine.backend import keep_freed_memory, synchronize
-from unchoke.photos.pixels.augment_batch import augment_spec
-from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache
-from unchoke.photos.pixels.slots import RamSlots
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.augment_batch import augment_spec
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.pixel_cache import PictureFile, PixelCache
+from unchoke.pixels.slots import RamSlots
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
@@ -73,8 +73,8 @@ def noise(count: int, side: int, classes: NDArray[np.int64]) -> NDArray[np.uint8
 
 
 def photos(folder: Path, encoder: Encoder) -> tuple[NDArray[np.uint8], NDArray[np.int64], tuple[str, ...]]:
-    from unchoke.photos.pixels.image import read_image
-    from unchoke.photos.pixels.resize import fit_to_input
+    from unchoke.pixels.image import read_image
+    from unchoke.pixels.resize import fit_to_input
 
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [(file, number) for number, name in enumerate(names) for file in sorted((folder / name).iterdir())]

@@ -72,7 +72,7 @@ def _content(row: int) -> str:
 
 def _samples(folder: Path, name: str = "samples.parquet") -> Any:
     """The samples as a scan hands them over."""
-    from unchoke.photos.samples.sample_set import Samples, TaskSpec
+    from unchoke.data.sample_set import Samples, TaskSpec
 
     frame = _frame(folder / name)
     return Samples(TaskSpec("classification", tuple(sorted(set(frame["label"].unique())))), frame)
@@ -95,7 +95,7 @@ def _frame(file: Path, columns: list[str] | None = None) -> Any:
 def inspect(folder: Path) -> dict[str, Any]:
     """Every file is known from before: the facts are found for the samples."""
     from unchoke.core.workspace import Workspace
-    from unchoke.photos.inspect_samples import inspect_samples
+    from unchoke.data.inspect_samples import inspect_samples
 
     samples = _samples(folder)
     with Timed() as timed:
@@ -105,7 +105,7 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 def split(folder: Path) -> dict[str, Any]:
     """Splits drawn for the first time."""
-    from unchoke.photos.splits import assign_splits
+    from unchoke.data.splits import assign_splits
 
     samples, content = _samples(folder), _frame(folder / "checked.parquet", ["content"])["content"]
     with Timed() as timed:
@@ -117,7 +117,7 @@ def split(folder: Path) -> dict[str, Any]:
 
 def manifest(folder: Path) -> dict[str, Any]:
     """The manifest written."""
-    from unchoke.photos.manifest import save_manifest
+    from unchoke.data.manifest import save_manifest
 
     samples = _samples(folder, "split.parquet")
     with Timed() as timed:
@@ -127,8 +127,8 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 def recall(folder: Path) -> dict[str, Any]:
     """The manifest read again, and splits as it says."""
-    from unchoke.photos.manifest import load_manifest
-    from unchoke.photos.splits import assign_splits
+    from unchoke.data.manifest import load_manifest
+    from unchoke.data.splits import assign_splits
 
     samples, content = _samples(folder), _frame(folder / "checked.parquet", ["content"])["content"]
     with Timed() as timed:
@@ -149,10 +149,10 @@ def plan(folder: Path) -> dict[str, Any]:
 
 def _inputs(folder: Path) -> tuple[Any, Timed]:
     """What extraction is asked for, made as the commands make it; its time counts."""
-    from unchoke.commands.pipeline import sound_pictures
     from unchoke.core.settings import Settings
+    from unchoke.data.check_samples import Inspection
     from unchoke.features.extraction import picture_inputs
-    from unchoke.photos.check_samples import Inspection
+    from unchoke.training.pipeline import sound_pictures
 
     samples = _samples(folder, "split.parquet")
     facts = _frame(folder / "checked.parquet", ["content", "problem", "decoded"])
@@ -217,7 +217,7 @@ def _num_records(folder: Path) -> int:
 
 def _takes_lists() -> bool:
     """Whether splits want digests as a list, as they did before they took columns."""
-    from unchoke.photos import check_samples
+    from unchoke.data import check_samples
 
     return 'facts["content"].tolist(),\n            weights' in Path(check_samples.__file__).read_text(encoding="utf-8")
 

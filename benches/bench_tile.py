@@ -33,7 +33,7 @@ from scenes import BANDS, LAYOUTS, MASK, mosaic_scene
 
 from unchoke.core.settings import Settings
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
-from unchoke.reports.layout import columns
+from unchoke.runs.report.layout import columns
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import choose_mask

@@ -23,7 +23,7 @@ from unchoke.core.events import ignore
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.machine.backend import keep_freed_memory
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
@@ -87,7 +87,7 @@ def measure_network() -> tuple[float, float, float]:
 
 def _canvas() -> Any:
     from unchoke.features.encoders import bare_encoder
-    from unchoke.photos.pixels.canvas import plan_canvas
+    from unchoke.pixels.canvas import plan_canvas
 
     return plan_canvas(TilePlan(), bare_encoder(Settings().encoder).spec.preprocess, [(640, 480)])
 

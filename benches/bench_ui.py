@@ -73,8 +73,8 @@ def make_workspace(folder: Path, num_photos: int) -> Path:
     """Photos in class folders, their manifest, and findings to review."""
     from unchoke.core import atomic
     from unchoke.core.listing import walk
-    from unchoke.photos.manifest import save_manifest
-    from unchoke.photos.samples.sample_set import TaskSpec, build_samples
+    from unchoke.data.manifest import save_manifest
+    from unchoke.data.sample_set import TaskSpec, build_samples
 
     photos, root = folder / "photos", folder / "out"
     random = np.random.default_rng(7)
@@ -104,7 +104,7 @@ def make_workspace(folder: Path, num_photos: int) -> Path:
 
 def _finding(photo: str) -> dict[str, Any]:
     from unchoke.curation.data_finding import DataFinding
-    from unchoke.photos.corrections import Correction
+    from unchoke.data.corrections import Correction
 
     return DataFinding(
         "label", f"{photo!r} may be another class", (photo,), 0.9, {}, (Correction(photo, "label", "class 01"),)

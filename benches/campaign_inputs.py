@@ -51,9 +51,9 @@ VERDICTS = ("ok", "crash", "silent", "wrong")
 _EXITS = {1, 2, 3, 130}
 _CLONE_NEWNS, _MS_PRIVATE_REC = 0x00020000, (1 << 18) | 0x4000
 _WARM = (
-    *("unchoke.cli.main", "unchoke.commands.fit", "unchoke.commands.evaluate", "unchoke.commands.predict", "unchoke.runs.lookup"),
-    *("unchoke.commands.tile", "unchoke.commands.segment_train", "unchoke.commands.tune", "unchoke.commands.budget"),
-    *("unchoke.reports.html", "timm", "pyarrow.parquet", "safetensors.torch", "sqlite3", "rasterio"),
+    *("unchoke.cli.main", "unchoke.training.fit", "unchoke.training.evaluate", "unchoke.training.predict", "unchoke.runs.lookup"),
+    *("unchoke.scenes.tiling.tile", "unchoke.masks.segment_train", "unchoke.tuning.tune", "unchoke.training.budget"),
+    *("unchoke.runs.report.html", "timm", "pyarrow.parquet", "safetensors.torch", "sqlite3", "rasterio"),
 )
 
 

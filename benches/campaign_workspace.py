@@ -428,7 +428,7 @@ def warm_up() -> None:
     from unchoke.core.torchvision_ready import prepare_torchvision
 
     prepare_torchvision()
-    for name in ("unchoke.cli.main", "unchoke.commands.fit", "unchoke.commands.evaluate", "unchoke.commands.predict", "timm",
+    for name in ("unchoke.cli.main", "unchoke.training.fit", "unchoke.training.evaluate", "unchoke.training.predict", "timm",
                  "pyarrow.parquet", "safetensors.torch", "sqlite3"):  # fmt: skip
         importlib.import_module(name)
 

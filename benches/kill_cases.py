@@ -271,7 +271,7 @@ def _pixel_rows(file: Path) -> list[Any]:
     """Which pictures are kept, from which bytes, and the checksums of their pixels: the rows lie as threads came to them."""
     import numpy as np
 
-    from unchoke.photos.pixels.slots import RECORD
+    from unchoke.pixels.slots import RECORD
 
     rows = np.frombuffer(file.read_bytes(), RECORD)
     full = rows[rows["full"] == 1]

@@ -15,7 +15,7 @@ PHOTO_ENDINGS = {".jpg", ".jpeg", ".png"}
 
 def demo_photos(work: Path) -> Path:
     """The 1,393 photos of `unchoke demo` in class folders."""
-    from unchoke.commands.demo import write_photos
+    from unchoke.cli.demo import write_photos
 
     photos = work / "photos"
     if not photos.exists():

@@ -212,8 +212,8 @@ def _save_tiny_weights(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def finished(photos: Path, tiny_weights: Path, once: Once) -> Path:
     """A workspace in which `fit` ended. Shared: to be read only; `workspace` is a copy."""
-    from unchoke.commands.fit import fit
     from unchoke.core.events import ignore
+    from unchoke.training.fit import fit
 
     options = {"encoder": TINY, "weights": str(tiny_weights), "job_size": 16, "workers": 1}
     return once("finished", lambda folder: fit(str(photos), out=folder, on_event=ignore, **options))

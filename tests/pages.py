@@ -13,13 +13,13 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from unchoke.commands.page_answers import PageAnswers
 from unchoke.core import atomic
 from unchoke.core.workspace import Workspace
 from unchoke.curation.data_finding import DataFinding
-from unchoke.local_page.guard import ENTRANCE, Guard
-from unchoke.local_page.page_app import build_app
-from unchoke.local_page.page_state import PageState
+from unchoke.page.guard import ENTRANCE, Guard
+from unchoke.page.page_answers import PageAnswers
+from unchoke.page.page_app import build_app
+from unchoke.page.page_state import PageState
 
 PORT = 4711
 BASE = f"http://127.0.0.1:{PORT}"

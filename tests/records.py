@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from unchoke.core.record import RunRecord
-from unchoke.reports.json import to_jsonable
-from unchoke.reports.page import make_thumbnail
+from unchoke.runs.report.json import to_jsonable
+from unchoke.runs.report.page import make_thumbnail
 
 GROCERIES = [
     "apple",

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from unchoke.core.events import Event, ignore
 from unchoke.core.mixing import hash_ids
 from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.data.targets import TargetPlan, plan_targets
 from unchoke.features.cut import Cut, cut_network
 from unchoke.features.encoders import Encoder, EncoderSpec, digest_tensors
-from unchoke.photos.pixels.resize import Preprocess
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import TargetPlan, plan_targets
+from unchoke.pixels.resize import Preprocess
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Positions, Problem
 from unchoke.training.device_targets import column_scale
 from unchoke.training.network.finetune import finetune

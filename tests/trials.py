@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from unchoke.data.targets import plan_targets
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
-from unchoke.photos.pixels.resize import Preprocess
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import plan_targets
+from unchoke.pixels.resize import Preprocess
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint

@@ -21,28 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from unchoke.commands.budget import BudgetResult as BudgetResult
-    from unchoke.commands.cluster_check import ClusterCheck as ClusterCheck
-    from unchoke.commands.demo_scenes import SceneDemo as SceneDemo
-    from unchoke.commands.detach import BackgroundResult as BackgroundResult
-    from unchoke.commands.detach import BackgroundRun as BackgroundRun
-    from unchoke.commands.doctor import DoctorReport as DoctorReport
-    from unchoke.commands.encoder_result import EncodersResult as EncodersResult
-    from unchoke.commands.evaluate import Evaluation as Evaluation
-    from unchoke.commands.export_model import ExportedModel as ExportedModel
-    from unchoke.commands.folds import FoldsResult as FoldsResult
-    from unchoke.commands.load_model import LoadedModel as LoadedModel
-    from unchoke.commands.predict import Predictions as Predictions
-    from unchoke.commands.profile_train import TrainingProfile as TrainingProfile
-    from unchoke.commands.profile_view import TraceView as TraceView
-    from unchoke.commands.results import ExtractResult as ExtractResult
-    from unchoke.commands.results import FitResult as FitResult
-    from unchoke.commands.results import Rehearsal as Rehearsal
-    from unchoke.commands.segment_train import SegmentResult as SegmentResult
-    from unchoke.commands.ui import UiResult as UiResult
-    from unchoke.commands.workspace_datasets import FeatureDataset as FeatureDataset
-    from unchoke.commands.workspace_datasets import PhotoDataset as PhotoDataset
-    from unchoke.commands.workspace_datasets import TileDataset as TileDataset
+    from unchoke.cli.demo_scenes import SceneDemo as SceneDemo
     from unchoke.core.choices import Choice as Choice
     from unchoke.core.events import OnEvent
     from unchoke.core.findings import Finding as Finding
@@ -51,11 +30,32 @@ if TYPE_CHECKING:
     from unchoke.core.record import StoredRun as StoredRun
     from unchoke.curation.curation import Curation as Curation
     from unchoke.curation.data_finding import DataFinding as DataFinding
+    from unchoke.data.check_samples import CheckResult as CheckResult
+    from unchoke.exports.export_model import ExportedModel as ExportedModel
+    from unchoke.features.cluster_check import ClusterCheck as ClusterCheck
+    from unchoke.machine.doctor import DoctorReport as DoctorReport
     from unchoke.masks.draw_masks import SegmentPredictResult as SegmentPredictResult
-    from unchoke.photos.check_samples import CheckResult as CheckResult
+    from unchoke.masks.segment_train import SegmentResult as SegmentResult
+    from unchoke.page.ui import UiResult as UiResult
+    from unchoke.runs.trace.profile_view import TraceView as TraceView
     from unchoke.scenes.tiling.tile_profile import TileProfile as TileProfile
     from unchoke.scenes.tiling.tile_result import TileResult as TileResult
+    from unchoke.training.budget import BudgetResult as BudgetResult
+    from unchoke.training.detach import BackgroundResult as BackgroundResult
+    from unchoke.training.detach import BackgroundRun as BackgroundRun
+    from unchoke.training.evaluate import Evaluation as Evaluation
+    from unchoke.training.folds import FoldsResult as FoldsResult
+    from unchoke.training.load_model import LoadedModel as LoadedModel
+    from unchoke.training.predict import Predictions as Predictions
+    from unchoke.training.profile_train import TrainingProfile as TrainingProfile
+    from unchoke.training.results import ExtractResult as ExtractResult
+    from unchoke.training.results import FitResult as FitResult
+    from unchoke.training.results import Rehearsal as Rehearsal
+    from unchoke.training.workspace_datasets import FeatureDataset as FeatureDataset
+    from unchoke.training.workspace_datasets import PhotoDataset as PhotoDataset
+    from unchoke.training.workspace_datasets import TileDataset as TileDataset
     from unchoke.tuning.claims.run_claims import ClaimsResult as ClaimsResult
+    from unchoke.tuning.encoder_result import EncodersResult as EncodersResult
     from unchoke.tuning.tune_result import TuneResult as TuneResult
     from unchoke_doctor.lint import LintResult as LintResult
     from unchoke_doctor.lint import lint as lint
@@ -258,7 +258,7 @@ def fit(
         ['test', 'val']
     """
     options = dict(locals())
-    from unchoke.commands.fit import fit as run
+    from unchoke.training.fit import fit as run
 
     return run(**options)
 
@@ -447,7 +447,7 @@ def train(
         False
     """
     options = dict(locals())
-    from unchoke.commands.fit import train as run
+    from unchoke.training.fit import train as run
 
     return run(**options)
 
@@ -535,7 +535,7 @@ def check(
         True
     """
     options = dict(locals())
-    from unchoke.photos.check_samples import check as run
+    from unchoke.data.check_samples import check as run
 
     return run(**options)
 
@@ -653,7 +653,7 @@ def extract(
         0
     """
     options = dict(locals())
-    from unchoke.commands.fit import extract as run
+    from unchoke.training.fit import extract as run
 
     return run(**options)
 
@@ -843,7 +843,7 @@ def detach(
         True
     """
     options = dict(locals())
-    from unchoke.commands.detach import detach as run
+    from unchoke.training.detach import detach as run
 
     return run(**options)
 
@@ -871,7 +871,7 @@ def watch_run(
         >>> unchoke.watch_run(out="work").result["run"]
         'exp_2'
     """
-    from unchoke.commands.detach import watch_run as run
+    from unchoke.training.detach import watch_run as run
 
     return run(out=out, on_event=on_event, on_line=on_line)
 
@@ -1042,7 +1042,7 @@ def tune(
         True
     """
     options = dict(locals())
-    from unchoke.commands.tune import tune as run
+    from unchoke.tuning.tune import tune as run
 
     return run(**options)
 
@@ -1130,7 +1130,7 @@ def encoders(
         'accuracy'
     """
     options = dict(locals())
-    from unchoke.commands.compare_encoders import encoders as run
+    from unchoke.tuning.compare_encoders import encoders as run
 
     return run(**options)
 
@@ -1231,7 +1231,7 @@ def curate(
         42
     """
     options = dict(locals())
-    from unchoke.commands.curate import curate as run
+    from unchoke.curation.curate import curate as run
 
     return run(**options)
 
@@ -1251,7 +1251,7 @@ def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_ev
         >>> sorted(unchoke.evaluate("best", out="work").to_dict()["metrics"])
         ['test', 'val']
     """
-    from unchoke.commands.evaluate import evaluate as score
+    from unchoke.training.evaluate import evaluate as score
 
     return score(run, out=out, on_event=on_event)
 
@@ -1299,7 +1299,7 @@ def predict(
         >>> unchoke.predict("best", ["photos/apple"], out="work").rows[0]["predicted"]
         'apple'
     """
-    from unchoke.commands.predict import predict as predict_images
+    from unchoke.training.predict import predict as predict_images
 
     shape: dict[str, Any] = {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
     where: dict[str, Any] = {"corrections": corrections, "device": device, "on": on, "out": out}
@@ -1332,7 +1332,7 @@ def load_model(
     from unchoke.core.brief_waits import wait_briefly
 
     wait_briefly()
-    from unchoke.commands.load_model import load_model as load
+    from unchoke.training.load_model import load_model as load
 
     return load(run, weights=weights, device=device, out=out)
 
@@ -1456,7 +1456,7 @@ def export_run(
         >>> unchoke.export_run("best", "exported", out="work")["run"]
         'exp_1'
     """
-    from unchoke.commands.export import export_run as export
+    from unchoke.training.export_run import export_run as export
 
     return export(run, to, weights=weights, out=out, on_event=on_event)
 
@@ -1493,7 +1493,7 @@ def export(
         >>> unchoke.export("best", to="model", out="work").facts["file"]
         'model.onnx'
     """
-    from unchoke.commands.export_model import export_model
+    from unchoke.exports.export_model import export_model
 
     return export_model(run, to=to, format=format, precision=precision, units=units, weights=weights, out=out, on_event=on_event)
 
@@ -1624,7 +1624,7 @@ def tile(
         True
     """
     options = dict(locals())
-    from unchoke.commands.tile import tile as run
+    from unchoke.scenes.tiling.tile import tile as run
 
     return run(**options)
 
@@ -1793,7 +1793,7 @@ def segment_train(
         'exp_1'
     """
     options = dict(locals())
-    from unchoke.commands.segment_train import segment_train as run
+    from unchoke.masks.segment_train import segment_train as run
 
     return run(**options)
 
@@ -1834,7 +1834,7 @@ def segment_predict(
         >>> len(unchoke.segment_predict("mask_run", "scenes/", to="masks", out="drawn").masks)
         1
     """
-    from unchoke.commands.segment_predict import segment_predict as draw
+    from unchoke.masks.segment_predict import segment_predict as draw
 
     return draw(
         run,
@@ -1905,7 +1905,7 @@ def budget(
         True
     """
     options = dict(locals())
-    from unchoke.commands.budget import budget as run
+    from unchoke.training.budget import budget as run
 
     return run(**options)
 
@@ -1940,7 +1940,7 @@ def doctor(
         >>> unchoke.doctor(device="cpu").policy.device
         'cpu'
     """
-    from unchoke.commands.doctor import doctor as run
+    from unchoke.machine.doctor import doctor as run
 
     given = {"device": device, "workers": workers, "dtype": precision}
     return run(folder=folder, overrides={**given, **(overrides or {})}, on=on)
@@ -1971,7 +1971,7 @@ def cluster_check(
         Traceback (most recent call last):
         unchoke_doctor.errors.MachineError: nothing answers at 127.0.0.1:1
     """
-    from unchoke.commands.cluster_check import cluster_check as run
+    from unchoke.features.cluster_check import cluster_check as run
 
     return run(address, data, images=images, on_event=on_event)
 
@@ -2153,7 +2153,7 @@ def profile_train(
         True
     """
     options = dict(locals())
-    from unchoke.commands.profile_train import profile_train as run
+    from unchoke.training.profile_train import profile_train as run
 
     return run(**options)
 
@@ -2251,7 +2251,7 @@ def profile_tile(
         True
     """
     options = dict(locals())
-    from unchoke.commands.profile_tile import profile_tile as run
+    from unchoke.scenes.tiling.profile_tile import profile_tile as run
 
     return run(**options)
 
@@ -2271,7 +2271,7 @@ def profile_view(trace: str | Path, *, against: str | Path | None = None, to: st
         >>> unchoke.profile_view("run.pt.trace.json", to="run.html").html.name
         'run.html'
     """
-    from unchoke.commands.profile_view import profile_view as view
+    from unchoke.runs.trace.profile_view import profile_view as view
 
     return view(trace, against=against, to=to)
 
@@ -2341,7 +2341,7 @@ def demo(
         >>> unchoke.demo().run  # doctest: +SKIP
         'exp_1'
     """
-    from unchoke.commands.demo import demo as show
+    from unchoke.cli.demo import demo as show
 
     return show(what, out=out, on_event=on_event)
 
@@ -2372,7 +2372,7 @@ def ui(
         >>> unchoke.ui(out="work").num_decisions  # doctest: +SKIP
         12
     """
-    from unchoke.commands.ui import ui as serve
+    from unchoke.page.ui import ui as serve
 
     return serve(out=out, port=port, host=host, browser=browser, on_ready=on_ready, on_event=on_event)
 
@@ -2383,44 +2383,44 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 _LAZY: dict[str, str] = {
-    "BackgroundResult": "unchoke.commands.detach",
-    "BackgroundRun": "unchoke.commands.detach",
-    "BudgetResult": "unchoke.commands.budget",
-    "CheckResult": "unchoke.photos.check_samples",
+    "BackgroundResult": "unchoke.training.detach",
+    "BackgroundRun": "unchoke.training.detach",
+    "BudgetResult": "unchoke.training.budget",
+    "CheckResult": "unchoke.data.check_samples",
     "Choice": "unchoke.core.choices",
     "ClaimsResult": "unchoke.tuning.claims.run_claims",
-    "ClusterCheck": "unchoke.commands.cluster_check",
+    "ClusterCheck": "unchoke.features.cluster_check",
     "Curation": "unchoke.curation.curation",
     "DataFinding": "unchoke.curation.data_finding",
-    "DoctorReport": "unchoke.commands.doctor",
-    "EncodersResult": "unchoke.commands.encoder_result",
-    "Evaluation": "unchoke.commands.evaluate",
-    "ExtractResult": "unchoke.commands.results",
+    "DoctorReport": "unchoke.machine.doctor",
+    "EncodersResult": "unchoke.tuning.encoder_result",
+    "Evaluation": "unchoke.training.evaluate",
+    "ExtractResult": "unchoke.training.results",
     "Finding": "unchoke.core.findings",
-    "FeatureDataset": "unchoke.commands.workspace_datasets",
-    "FitResult": "unchoke.commands.results",
-    "ExportedModel": "unchoke.commands.export_model",
-    "FoldsResult": "unchoke.commands.folds",
+    "FeatureDataset": "unchoke.training.workspace_datasets",
+    "FitResult": "unchoke.training.results",
+    "ExportedModel": "unchoke.exports.export_model",
+    "FoldsResult": "unchoke.training.folds",
     "LintResult": "unchoke_doctor.lint",
-    "LoadedModel": "unchoke.commands.load_model",
+    "LoadedModel": "unchoke.training.load_model",
     "NotebookReport": "unchoke_doctor.notebook",
-    "PhotoDataset": "unchoke.commands.workspace_datasets",
-    "Predictions": "unchoke.commands.predict",
+    "PhotoDataset": "unchoke.training.workspace_datasets",
+    "Predictions": "unchoke.training.predict",
     "Preset": "unchoke.core.presets",
-    "Rehearsal": "unchoke.commands.results",
+    "Rehearsal": "unchoke.training.results",
     "RunRecord": "unchoke.core.record",
-    "SceneDemo": "unchoke.commands.demo_scenes",
+    "SceneDemo": "unchoke.cli.demo_scenes",
     "ScriptProfile": "unchoke_doctor.profile",
     "SegmentPredictResult": "unchoke.masks.draw_masks",
-    "SegmentResult": "unchoke.commands.segment_train",
+    "SegmentResult": "unchoke.masks.segment_train",
     "StoredRun": "unchoke.core.record",
-    "TileDataset": "unchoke.commands.workspace_datasets",
+    "TileDataset": "unchoke.training.workspace_datasets",
     "TileProfile": "unchoke.scenes.tiling.tile_profile",
     "TileResult": "unchoke.scenes.tiling.tile_result",
-    "TraceView": "unchoke.commands.profile_view",
-    "TrainingProfile": "unchoke.commands.profile_train",
+    "TraceView": "unchoke.runs.trace.profile_view",
+    "TrainingProfile": "unchoke.training.profile_train",
     "TuneResult": "unchoke.tuning.tune_result",
-    "UiResult": "unchoke.commands.ui",
+    "UiResult": "unchoke.page.ui",
     "lint": "unchoke_doctor.lint",
     "notebook": "unchoke_doctor.notebook",
     "profile": "unchoke_doctor.profile",

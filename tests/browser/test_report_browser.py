@@ -11,7 +11,7 @@ from cdp import Browser, Page
 from PIL import Image
 
 import records
-from unchoke.reports.html import render_report
+from unchoke.runs.report.html import render_report
 
 HOSTILE = [
     "<script>document.title='owned'</script>",

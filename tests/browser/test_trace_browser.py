@@ -12,7 +12,7 @@ from cdp import Browser, Page
 from PIL import Image
 
 import traces
-from unchoke.reports.trace.trace_html import save_trace_html
+from unchoke.runs.trace.trace_html import save_trace_html
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 DRAWN = "document.querySelector('#strip-canvas').toDataURL()"

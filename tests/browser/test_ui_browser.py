@@ -17,7 +17,7 @@ from pages import ServedPage, save_findings, serve
 from unchoke.core.events import Progress, StageStarted, ignore
 from unchoke.core.workspace import Workspace
 from unchoke.curation.data_finding import DataFinding
-from unchoke.photos.corrections import Correction, load_corrections
+from unchoke.data.corrections import Correction, load_corrections
 from unchoke.runs.progress_log import ProgressLog
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from unchoke.cli.showing import PlainResult, show
-from unchoke.reports.console import Console
+from unchoke.runs.report.console import Console
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type

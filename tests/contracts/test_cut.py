@@ -14,7 +14,7 @@ from torch import nn
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import Cut, cut_network, layer_numbers, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, EncoderSpec
-from unchoke.photos.pixels.resize import Preprocess
+from unchoke.pixels.resize import Preprocess
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

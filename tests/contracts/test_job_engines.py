@@ -16,11 +16,11 @@ import pytest
 
 from children import same_imports
 from errors import refused
-from unchoke.cluster.connection import cluster_at
-from unchoke.cluster.hosting import HostPlan
-from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, WorkerDied
+from unchoke.jobs.cluster.connection import cluster_at
+from unchoke.jobs.cluster.hosting import HostPlan
+from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 
 ENGINES: dict[str, Callable[[], JobEngine]] = {

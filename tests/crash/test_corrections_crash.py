@@ -8,13 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-from unchoke.photos.corrections import load_corrections
+from unchoke.data.corrections import load_corrections
 
 NUM_KILLS = 3
 DRIVER = """
 import sys
 from pathlib import Path
-from unchoke.photos.corrections import Correction, append_corrections
+from unchoke.data.corrections import Correction, append_corrections
 file, first = Path(sys.argv[1]), int(sys.argv[2])
 for number in range(first, first + 100_000):
     append_corrections(file, [Correction(f"cats/{number}.jpg", "label", "dog " * 50, "ada")])

@@ -13,7 +13,7 @@ import pytest
 
 from children import same_imports
 from unchoke.core.choices import Choice
-from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache
+from unchoke.pixels.pixel_cache import PictureFile, PixelCache, open_cache
 
 NUM, SIDE = 200, 64
 PLAN = Choice("cache", "disk", "a test", {"capacity_rows": NUM})

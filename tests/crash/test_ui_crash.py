@@ -14,8 +14,8 @@ import pytest
 
 from pages import ServedPage, save_findings, serve
 from unchoke.curation.data_finding import DataFinding
-from unchoke.local_page.catalogue import photo_id
-from unchoke.photos.corrections import load_corrections
+from unchoke.data.corrections import load_corrections
+from unchoke.page.catalogue import photo_id
 
 PHOTOS = [f"apple/apple {number:02d}.jpg" for number in range(14)]
 

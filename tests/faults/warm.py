@@ -10,9 +10,9 @@ from unchoke.features.engine_openvino import import_openvino
 
 prepare_torchvision()
 for name in (
-    *("unchoke.cli.main", "unchoke.commands.fit", "unchoke.commands.evaluate", "unchoke.commands.predict", "unchoke.runs.lookup"),
-    *("unchoke.commands.pipeline", "unchoke.commands.tile", "unchoke.reports.html", "unchoke.reports.console"),
-    *("unchoke.reports.trace.trace_html", "unchoke.training.heads.train_heads", "unchoke.training.heads.head_trainer"),
+    *("unchoke.cli.main", "unchoke.training.fit", "unchoke.training.evaluate", "unchoke.training.predict", "unchoke.runs.lookup"),
+    *("unchoke.training.pipeline", "unchoke.scenes.tiling.tile", "unchoke.runs.report.html", "unchoke.runs.report.console"),
+    *("unchoke.runs.trace.trace_html", "unchoke.training.heads.train_heads", "unchoke.training.heads.head_trainer"),
     *(
         "timm",
         "jinja2",

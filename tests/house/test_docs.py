@@ -108,7 +108,7 @@ def test_architecture_walk_names_real_functions() -> None:
     assert len(places) > 40
     for step in (
         "cli/main.py:main()",
-        "commands/fit.py:fit()",
+        "training/fit.py:fit()",
         "jobs/run_jobs.py:run_jobs()",
         "training/build_record.py:enter_run()",
     ):

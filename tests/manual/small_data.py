@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from shutil import copy
 
-from unchoke.commands.demo import write_photos
+from unchoke.cli.demo import write_photos
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unchoke.core.listing import FileEntry
-from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
-from unchoke.photos.splits import assign_splits
+from unchoke.data.sample_set import Samples, TaskSpec, build_samples
+from unchoke.data.splits import assign_splits
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unchoke.photos.targets import plan_targets
+from unchoke.data.targets import plan_targets
 
 
 @st.composite

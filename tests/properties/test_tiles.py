@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.photos.pixels.tile_grid import TilePlan, edges, tile_windows
+from unchoke.pixels.tile_grid import TilePlan, edges, tile_windows
 
 PLANS = st.builds(TilePlan, st.integers(1, 4), st.integers(1, 5), st.integers(1, 5))
 

@@ -82,7 +82,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_fit_and_predict_as_from_a_local_folder(url: str, features: dict[str, bytes], tiny_weights: Path, out: Path) -> None:
-    from unchoke.photos.manifest import load_manifest
+    from unchoke.data.manifest import load_manifest
 
     result = unchoke.fit(url, out=out, on_event=ignore, weights=tiny_weights, **SMALL)
     assert shards(out) == features
@@ -146,7 +146,7 @@ def test_a_store_that_does_not_answer(store: Store, tmp_path: Path, monkeypatch:
 
 def test_reader_processes_read_urls(url: str, few: Path) -> None:
     from unchoke.core.clock import Loading
-    from unchoke.photos.inspect_samples import ListedFile, _in_processes
+    from unchoke.data.inspect_samples import ListedFile, _in_processes
 
     files = [ListedFile(f"{url}/{file.relative_to(few).as_posix()}", 1, 1) for file in sorted(few.rglob("*.jpg"))]
     facts = list(_in_processes(files, 2, Loading(), True))

@@ -38,7 +38,7 @@ app = HelpfulApp(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from unchoke.reports.console import Console
+        from unchoke.runs.report.console import Console
 
         Console().result("version", {"version": unchoke.__version__}, f"unchoke {unchoke.__version__}")
         raise typer.Exit
@@ -57,7 +57,7 @@ def doctor(typed: dict[str, Any], json: Json = False) -> None:
     """This machine: what it is, and what was chosen for it, each with its reason."""
 
     def work(_: object) -> Result:
-        from unchoke.commands.doctor import render_doctor
+        from unchoke.machine.doctor import render_doctor
 
         report = unchoke.doctor(**typed)
         return PlainResult(report.to_dict(), render_doctor(report))
@@ -295,7 +295,7 @@ def main() -> None:
 def _unwritten(error: OSError) -> int:
     """A help text, or a word about wrong usage, that could not be written."""
     from unchoke.machine.system_limits import limit_reached
-    from unchoke.reports.console import Console, no_stdout, silence
+    from unchoke.runs.report.console import Console, no_stdout, silence
 
     if limit_reached(error) is None:
         raise error

@@ -16,7 +16,7 @@ from unchoke.cli.options import HomeRun, Json, Out, Run, Weights
 from unchoke.cli.showing import PlainResult, Result, show
 
 if TYPE_CHECKING:
-    from unchoke.reports.console import Console
+    from unchoke.runs.report.console import Console
 
 runs_app = HelpfulApp(help="What was tried, and what came out.")
 presets_app = HelpfulApp(help="Settings that belong together, for --preset.", invoke_without_command=True, no_args_is_help=False)
@@ -34,8 +34,8 @@ def runs_list(
     """All runs of the workspace, newest last, or the best first with --sort result."""
 
     def work(_: object) -> Result:
-        from unchoke.reports.text import render_runs_table
         from unchoke.runs.lookup import describe_run, stored_runs, unlisted_runs
+        from unchoke.runs.report.text import render_runs_table
 
         rows, unlisted = stored_runs(out=out, sort=sort), unlisted_runs(out=out)
         plain = {"runs": [describe_run(run) for run in rows], "unlisted": [str(folder) for folder in unlisted]}
@@ -49,7 +49,7 @@ def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     """One run: settings, choices, metrics, timings, files."""
 
     def work(_: object) -> Result:
-        from unchoke.reports.text import render_run
+        from unchoke.runs.report.text import render_run
 
         record = unchoke.show_run(run, out=out)
         return PlainResult(record.to_dict(), render_run(record))
@@ -66,7 +66,7 @@ def runs_compare(
     """Runs side by side: what differs in settings, and in results."""
 
     def work(_: object) -> Result:
-        from unchoke.reports.text import render_comparison
+        from unchoke.runs.report.text import render_comparison
 
         records = unchoke.compare_runs(runs, out=out)
         return PlainResult({"runs": [run.to_dict() for run in records]}, render_comparison(records))
@@ -83,7 +83,7 @@ def runs_best(
     """The run with the best validation score."""
 
     def work(_: object) -> Result:
-        from unchoke.reports.text import render_run
+        from unchoke.runs.report.text import render_run
 
         record = unchoke.best_run(metric, out=out)
         return PlainResult(record.to_dict(), render_run(record))
@@ -169,7 +169,7 @@ def presets_list(json: Json = False) -> None:
     """The presets, with what each is for and what it expects of the data."""
 
     def work(_: object) -> Result:
-        from unchoke.reports.text import render_presets
+        from unchoke.runs.report.text import render_presets
 
         found = unchoke.list_presets()
         return PlainResult({"presets": [preset.to_dict() for preset in found]}, render_presets(found))

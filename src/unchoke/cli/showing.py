@@ -18,7 +18,7 @@ from unchoke.core.places import explain_place, refuse_gone_folder
 from unchoke.core.settings import explained_by
 
 if TYPE_CHECKING:
-    from unchoke.reports.console import Console
+    from unchoke.runs.report.console import Console
 
 OUR_BUG = 70
 INTERRUPTED = 130
@@ -52,7 +52,7 @@ class PlainResult:
 def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None:
     """Run `work`, show what it returns, and exit as the house rules say."""
     from unchoke.machine.system_limits import limit_reached
-    from unchoke.reports.console import Console
+    from unchoke.runs.report.console import Console
 
     if command not in _RUNS_OTHERS:
         wait_briefly()
@@ -95,7 +95,7 @@ def tell_error(console: Console, command: str, error: UnchokeError) -> int:
 
 def tell_misuse(error: Any, words: list[str]) -> int:
     """Tell of a command that could not be read; the exit code. A group of commands typed alone shows its help."""
-    from unchoke.reports.console import Console
+    from unchoke.runs.report.console import Console
 
     console = Console(json="--json" in words)
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -115,7 +115,7 @@ def hush_profiler(wanted: bool | None) -> None:
 
 def _reader_left() -> bool:
     """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
-    from unchoke.reports.console import reader_left, silence
+    from unchoke.runs.report.console import reader_left, silence
 
     left = sys.stdout is not None and reader_left(sys.stdout)
     if left:

@@ -1,7 +1,7 @@
 """What a running command tells whoever watches: plain values, rendered elsewhere.
 
-Commands call an `OnEvent` with these; `reports/console.py` turns them into lines on stderr or JSON lines on stdout. Nothing here
-prints.
+Commands call an `OnEvent` with these; `runs/report/console.py` turns them into lines on stderr or JSON
+lines on stdout. Nothing here prints.
 """
 
 from __future__ import annotations

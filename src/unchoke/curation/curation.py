@@ -18,7 +18,7 @@ from unchoke.core.spreadsheet import as_text
 from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.curation.data_finding import KINDS, DataFinding, queue_of
-from unchoke.reports.layout import columns, shorten
+from unchoke.runs.report.layout import columns, shorten
 
 FINDINGS = "findings.json"
 PAGE = "curation.html"

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from unchoke.core.fingerprint import digest
-from unchoke.photos.corrections import Correction
+from unchoke.data.corrections import Correction
 
 KINDS = {
     "next-label": "one of the photos to label next",

@@ -26,7 +26,7 @@ from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.photos.pixels.image import DecodeError, may_pass, read_planned
+from unchoke.pixels.image import DecodeError, may_pass, read_planned
 
 if TYPE_CHECKING:
     from unchoke.features.picture_table import PictureTable

@@ -17,7 +17,7 @@ from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.looks import compare_looks
 from unchoke.curation.nearest import NearestRows, UnitRows, find_nearest
-from unchoke.photos.corrections import DROP, GROUP, USE, Correction
+from unchoke.data.corrections import DROP, GROUP, USE, Correction
 
 _RULES = ((0.985, 0.3), (0.95, 0.6), (0.92, 0.72), (0.9, 0.85))
 """Looks that agree so well, and features that do: any of these pairs is enough. Of photos that were scaled down to a third,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.nearest import UnitRows
-from unchoke.photos.corrections import LABEL, Correction
+from unchoke.data.corrections import LABEL, Correction
 from unchoke.training.heads.fold_ridge import one_hot, softmax, solve_all
 
 _MOST_WEIGHED = 4000

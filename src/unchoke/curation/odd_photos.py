@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.measure_photos import MeasureTable
 from unchoke.curation.nearest import NearestRows
-from unchoke.photos.corrections import DROP, USE, Correction
+from unchoke.data.corrections import DROP, USE, Correction
 
 _BLANK_SHARE, _BLANK_ENTROPY = 0.97, 1.0
 _DARK_HIGH, _BRIGHT_LOW = 45.0, 235.0

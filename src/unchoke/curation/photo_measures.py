@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.photos.pixels.image import Pixels, decode_image, open_pillow
-from unchoke.photos.pixels.resize import resize
+from unchoke.pixels.image import Pixels, decode_image, open_pillow
+from unchoke.pixels.resize import resize
 
 VERSION = 1
 """Changes with any number that is worked out here."""

@@ -14,7 +14,7 @@ from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.measure_photos import MeasureTable
 from unchoke.curation.photo_measures import NO_TIME
-from unchoke.photos.corrections import GROUP, Correction
+from unchoke.data.corrections import GROUP, Correction
 
 _GAP_S = 60
 _APART_DEGREES = 0.002

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.nearest import NearestRows
-from unchoke.photos.corrections import LABEL, Correction
+from unchoke.data.corrections import LABEL, Correction
 from unchoke.training.heads.fold_ridge import answer_held_out, choose_temperature, class_loss, one_hot, softmax
 
 _FEWEST_OF_TWO = 20

@@ -17,8 +17,8 @@ from torch.nn.functional import interpolate
 
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.machine.backend import device_free_bytes, send
-from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, decode_stored
-from unchoke.photos.pixels.resize import Preprocess, centre_offset, fit_to_input
+from unchoke.pixels.image import DecodeError, Pixels, decode_image, decode_stored
+from unchoke.pixels.resize import Preprocess, centre_offset, fit_to_input
 
 _BYTES_PER_PIXEL = 60
 """While it is resized: three channels as bytes and as float32, before and after each of two passes."""

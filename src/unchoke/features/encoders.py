@@ -25,7 +25,7 @@ from unchoke.core.tensors import NotTensors, first_line, load_tensors
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.engines import FromPixels
 from unchoke.features.weights_identity import is_installed, weights_package
-from unchoke.photos.pixels.resize import Preprocess
+from unchoke.pixels.resize import Preprocess
 
 DEFAULT_ENCODER = "tf_efficientnet_lite0"
 StateDict = dict[str, torch.Tensor]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.machine.backend import empty_cache, is_cpu, launch_on
-from unchoke.photos.pixels.resize import Preprocess
+from unchoke.pixels.resize import Preprocess
 
 Features = NDArray[np.float32]
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}

@@ -19,14 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.cluster.homing import marked
-from unchoke.cluster.hosting import one_for_each_core, one_for_each_node
-from unchoke.cluster.node_work import nodes_choice
-from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
+from unchoke.data.preflight import too_many_failed
+from unchoke.data.resources import measure_room
 from unchoke.features.card_decoder import CardDecoder
 from unchoke.features.cut import frozen_part
 from unchoke.features.encoders import Encoder
@@ -47,6 +45,10 @@ from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder
 from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
+from unchoke.jobs.cluster.homing import marked
+from unchoke.jobs.cluster.hosting import one_for_each_core, one_for_each_node
+from unchoke.jobs.cluster.node_work import nodes_choice
+from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import ItemSide, Job
 from unchoke.jobs.name_places import Places
@@ -56,9 +58,7 @@ from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.machine.backend import is_cpu, keep_freed_memory, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
-from unchoke.photos.pixels.image import may_pass
-from unchoke.photos.preflight import too_many_failed
-from unchoke.photos.resources import measure_room
+from unchoke.pixels.image import may_pass
 from unchoke.runs.session import Session
 
 _LARGEST_SHARD_BYTES = 64_000_000

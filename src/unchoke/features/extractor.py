@@ -27,9 +27,9 @@ from unchoke.features.feature_store import Half, save_rows, to_half
 from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
-from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_planned
-from unchoke.photos.pixels.resize import fit_to_input, resize
-from unchoke.photos.pixels.tile_grid import Window, cover_px, cut_tiles, plan_view
+from unchoke.pixels.image import DecodeError, Pixels, decode_image, read_planned
+from unchoke.pixels.resize import fit_to_input, resize
+from unchoke.pixels.tile_grid import Window, cover_px, cut_tiles, plan_view
 
 ItemInputs = Sequence[NDArray[Any]]
 Read = Callable[[str, str], ItemInputs | str]

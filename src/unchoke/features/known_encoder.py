@@ -21,7 +21,7 @@ from unchoke.features.engines import Features
 from unchoke.features.prepare_engine import OF_PICTURES, FrozenEncoder, load_choices
 from unchoke.features.recipe import PictureRecipe
 from unchoke.features.weights_identity import identify_weights
-from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 
 _FILE = "known.json"

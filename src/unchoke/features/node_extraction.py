@@ -19,9 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.cluster.homing import SentFile, SharedFolder
-from unchoke.cluster.host import NodeRefused, assigned_cores
-from unchoke.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
 from unchoke.core import listing
 from unchoke.core.errors import DataError, MachineError, UnchokeError, list_some
 from unchoke.core.remote import locate
@@ -35,12 +32,15 @@ from unchoke.features.extractor import Extractor, ItemInputs, PhotoSource, Pictu
 from unchoke.features.feature_store import Half, to_half
 from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.attempts import TaskFailed
+from unchoke.jobs.cluster.homing import SentFile, SharedFolder
+from unchoke.jobs.cluster.host import NodeRefused, assigned_cores
+from unchoke.jobs.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.photos.pixels.image import DecodeError, may_pass, read_planned
+from unchoke.pixels.image import DecodeError, may_pass, read_planned
 
 _COMPARED = 8
 """Items that a node and the driver both extract before the node may work."""

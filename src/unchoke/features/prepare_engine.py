@@ -30,7 +30,7 @@ from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import PictureReader, Read
 from unchoke.features.recipe import CARD, TWICE, PictureRecipe
 from unchoke.machine.backend import keep_freed_memory, torch_device
-from unchoke.photos.pixels.tile_grid import TilePlan, plan_tiles
+from unchoke.pixels.tile_grid import TilePlan, plan_tiles
 from unchoke.runs.session import Session
 
 InputSampler = Callable[[int], NDArray[Any]]

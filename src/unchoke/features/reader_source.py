@@ -19,9 +19,9 @@ import numpy as np
 
 from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.errors import MachineError
+from unchoke.data.inspect_samples import FOR_FILES
 from unchoke.jobs.readers import ReadChunk, Readers
-from unchoke.photos.inspect_samples import FOR_FILES
-from unchoke.photos.pixels.image import DecodeError, Pixels, jpeg_shape, orientation, read_planned
+from unchoke.pixels.image import DecodeError, Pixels, jpeg_shape, orientation, read_planned
 
 if TYPE_CHECKING:
     from unchoke.features.recipe import PictureRecipe

@@ -17,8 +17,8 @@ from unchoke.features.cut import is_all_frozen
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import ACTIVATIONS, POOLED, Levels
 from unchoke.features.pyramid import PyramidSpec
-from unchoke.photos.pixels.tile_grid import RECIPE as VIEW_RECIPE
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import RECIPE as VIEW_RECIPE
+from unchoke.pixels.tile_grid import TilePlan
 
 DECODING = "libjpeg-turbo or Pillow, upright RGB, halved while it covers twice the input, antialiased uint8 resize; version 1"
 TWICE, FULL, CARD = "2", "full", "card"

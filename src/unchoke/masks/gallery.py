@@ -1,7 +1,7 @@
 """The gallery of a run: which pieces of the stitched masks are shown, and each of them as pictures.
 
 In come patches with their splits and the numbers of some windows; out come plain dictionaries of data URIs for the record, which
-`reports/sections.py:gallery` shows. Pieces are chosen by a hash, never by how well they came out.
+`runs/report/sections.py:gallery` shows. Pieces are chosen by a hash, never by how well they came out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from unchoke.core.fingerprint import hash_int
 from unchoke.core.metrics import in_order
 from unchoke.masks.paint import IGNORED, as_hex, class_colours, paint_bands, paint_error, paint_mask, paint_overlay
 from unchoke.masks.stitch import blend_window
-from unchoke.reports.page import make_sharp_thumbnail, make_thumbnail
-from unchoke.reports.summary import SPLIT_WORDS
+from unchoke.runs.report.page import make_sharp_thumbnail, make_thumbnail
+from unchoke.runs.report.summary import SPLIT_WORDS
 
 if TYPE_CHECKING:
     from unchoke.masks.patches import Patch, PatchReader

@@ -20,18 +20,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.cluster.connection import Cluster, ClusterNode
-from unchoke.cluster.homing import SharedFolder, marked
-from unchoke.cluster.host import NodeRefused
-from unchoke.cluster.hosting import HostPlan
-from unchoke.cluster.node_work import Courier, NodeReady, NodeWork, agreement, hosts_with, run_tasks
-from unchoke.cluster.sending import FileSet
 from unchoke.core.boxes import Box
 from unchoke.core.errors import MachineError
 from unchoke.core.events import OnEvent
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.node_extraction import EngineParcel
+from unchoke.jobs.cluster.connection import Cluster, ClusterNode
+from unchoke.jobs.cluster.homing import SharedFolder, marked
+from unchoke.jobs.cluster.host import NodeRefused
+from unchoke.jobs.cluster.hosting import HostPlan
+from unchoke.jobs.cluster.node_work import Courier, NodeReady, NodeWork, agreement, hosts_with, run_tasks
+from unchoke.jobs.cluster.sending import FileSet
 from unchoke.machine.backend import torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy

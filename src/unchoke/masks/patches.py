@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.cluster.sending import with_paths
 from unchoke.core import atomic, listing
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import during
 from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.core.remote import locate
+from unchoke.jobs.cluster.sending import with_paths
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.raster import read_box

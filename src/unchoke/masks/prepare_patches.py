@@ -20,6 +20,7 @@ from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.units import format_bytes, format_count
+from unchoke.data.resources import measure_room
 from unchoke.features.cut import NONE
 from unchoke.features.prepare_engine import OF_PYRAMIDS, refuse_unknown_precision
 from unchoke.features.pyramid import PyramidSpec, load_pyramid
@@ -47,7 +48,6 @@ from unchoke.masks.patches import (
     refuse_more_views,
     save_patch_manifest,
 )
-from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import broken_scene, find_scenes, measure_scales, open_scenes, set_aside, warn_of

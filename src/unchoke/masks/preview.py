@@ -104,7 +104,7 @@ def picture_of_mask(mask: DrawnMask) -> NDArray[np.uint8]:
 
 def picture_of_scene(mask: DrawnMask) -> NDArray[np.uint8]:
     """(h, w, 3): the scene on the mask's own grid, its bands stretched for the eye; hatched where it has no values."""
-    from unchoke.photos.pixels.image import read_image
+    from unchoke.pixels.image import read_image
 
     if mask.file.suffix == ".png":  # of a photo, which lies on no map and may be stored turned
         return read_image(mask.bands[0][1], cover_px=SIDE_PX)

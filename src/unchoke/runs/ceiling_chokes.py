@@ -16,7 +16,7 @@ from unchoke.core.ceilings import Ceiling
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
-from unchoke.reports.timeline_bars import ceiling_sentence
+from unchoke.runs.report.timeline_bars import ceiling_sentence
 from unchoke.runs.run_facts import AROUND, RunFacts, loading_s
 
 _HINDERED = 1.5

@@ -13,11 +13,11 @@ from unchoke.core.errors import DamagedFile, UsageError, list_some
 from unchoke.core.places import NOT_ALLOWED
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
-from unchoke.reports.html import save_report
-from unchoke.reports.json import load_record
-from unchoke.reports.summary import leading_metric, run_setup
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
+from unchoke.runs.report.html import save_report
+from unchoke.runs.report.json import load_record
+from unchoke.runs.report.summary import leading_metric, run_setup
 from unchoke.runs.run_files import RECORD, is_of
 from unchoke.runs.run_order import sort_runs
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 from unchoke.core.events import Event, OnEvent, Progress, StageDone, StageStarted
 from unchoke.core.input_file import open_plain
 from unchoke.core.workspace import Workspace
-from unchoke.reports.json import dump_line, parse_event, to_jsonable
+from unchoke.runs.report.json import dump_line, parse_event, to_jsonable
 
 FILE = "progress.jsonl"
 _EVERY_S = 0.5

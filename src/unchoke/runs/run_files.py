@@ -12,7 +12,7 @@ from pathlib import Path
 from unchoke.core import seals
 from unchoke.core.errors import DataError
 from unchoke.core.record import RunRecord
-from unchoke.reports.json import load_record
+from unchoke.runs.report.json import load_record
 
 RECORD = "record.json"
 _KEPT = (

@@ -12,7 +12,7 @@ from typing import Any
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.metrics import find_metric
 from unchoke.core.record import StoredRun
-from unchoke.reports import summary
+from unchoke.runs.report import summary
 
 RESULT = "result"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unchoke import __version__
-from unchoke.cluster.connection import Cluster, cluster_at, leave_cluster
 from unchoke.core import atomic, listing
 from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.ceilings import Ceiling
@@ -27,6 +26,7 @@ from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
 from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
+from unchoke.jobs.cluster.connection import Cluster, cluster_at, leave_cluster
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.system_limits import refuse_no_addresses
 from unchoke.runs.progress_log import ProgressLog
@@ -233,7 +233,7 @@ def tell_if_done(session: Session, run: str) -> None:
 
 def default_listener() -> OnEvent:
     """For callers from Python who gave none: the same lines the command shows."""
-    from unchoke.reports.console import Console
+    from unchoke.runs.report.console import Console
 
     return Console().on_event
 

@@ -25,12 +25,12 @@ from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.record import StoredRun
 from unchoke.core.urls import hide_secrets
 from unchoke.core.workspace import Workspace, out_option
-from unchoke.reports.json import load_record, to_jsonable
-from unchoke.reports.text import render_run
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.mlflow_address import place_of
 from unchoke.runs.mlflow_tracker import MlflowTracker
 from unchoke.runs.progress_log import TellingPace
+from unchoke.runs.report.json import load_record, to_jsonable
+from unchoke.runs.report.text import render_run
 from unchoke.runs.run_files import RECORD, files_to_share
 from unchoke.runs.tensorboard_tracker import TensorboardTracker
 from unchoke.runs.tracker import End, Figure, TrackedResult, TrackedRun, Tracker

@@ -21,8 +21,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
-from unchoke.photos.quotas import OPEN, Unit, fill_quotas
-from unchoke.photos.splits import tie_samples
+from unchoke.data.quotas import OPEN, Unit, fill_quotas
+from unchoke.data.splits import tie_samples
 from unchoke.scenes.scene_facts import Bounds, Grid, SceneFacts, bounds_of
 
 SIDES = ("train", "val", "test")

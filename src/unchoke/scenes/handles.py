@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from unchoke.core.errors import missing_extra
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.urls import is_url
-from unchoke.photos.pixels.image import DecodeError, read_image
+from unchoke.pixels.image import DecodeError, read_image
 from unchoke.scenes.gdal_places import gdal_name, gdal_options
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 

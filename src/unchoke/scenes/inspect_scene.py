@@ -16,7 +16,7 @@ import numpy as np
 from unchoke.core.errors import list_some
 from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import open_plain
-from unchoke.photos.pixels.image import DecodeError, open_pillow
+from unchoke.pixels.image import DecodeError, open_pillow
 from unchoke.scenes.handles import HandlePool, unreadable
 from unchoke.scenes.scene_facts import (
     Affine6,

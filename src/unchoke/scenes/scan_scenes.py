@@ -19,9 +19,9 @@ from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace, RemotePlace, refuse_unlisted
 from unchoke.core.stores import explain_missing
 from unchoke.core.workspace import safe_name
-from unchoke.photos.samples.image_files import diagnose_special, find_files, stem_of
-from unchoke.photos.samples.sample_set import SPLIT_WORDS
-from unchoke.photos.samples.table import TABLE_SUFFIXES
+from unchoke.data.image_files import diagnose_special, find_files, stem_of
+from unchoke.data.sample_set import SPLIT_WORDS
+from unchoke.data.table import TABLE_SUFFIXES
 from unchoke.scenes.scene_files import (
     RESOLUTION_FOLDER,
     BandName,

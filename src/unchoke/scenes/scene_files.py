@@ -23,7 +23,7 @@ from unchoke.core.remote import DataPlace, RemotePlace, join, locate
 from unchoke.core.units import format_count
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import safe_name
-from unchoke.photos.samples.image_files import find_files, stem_of
+from unchoke.data.image_files import find_files, stem_of
 
 # B2, B02, B8A, b10; SR_B2 and ST_B10 (Landsat collection 2) keep their prefix out of the scene's name.
 _BAND = re.compile(r"^(?P<scene>.*?)[_.\- ]?(?P<band>(?:(?:SR|ST)_)?B\d{1,2}A?)(?:[_\-](?P<metres>\d{2,3})m)?$", re.IGNORECASE)

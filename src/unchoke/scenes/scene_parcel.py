@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unchoke.cluster.sending import FileSet
 from unchoke.core import listing
 from unchoke.core.urls import is_url
+from unchoke.jobs.cluster.sending import FileSet
 from unchoke.scenes.mask_sources import MaskSource, PolygonMask
 from unchoke.scenes.scene_facts import SceneFacts
 

@@ -16,7 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import list_some
 from unchoke.core.image_names import suffix_of
 from unchoke.core.units import format_count
-from unchoke.photos.samples.image_files import stem_of
+from unchoke.data.image_files import stem_of
 
 _MASKS = "label|labels|mask|masks|gt|truth|ground_?truth|annotation|annotations|lbl|msk"
 _MADE = (

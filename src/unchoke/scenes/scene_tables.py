@@ -18,10 +18,10 @@ from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.remote import DataPlace, join, locate
 from unchoke.core.urls import is_url
-from unchoke.photos.samples.columns import ID_NAMES, PATH_NAMES, describe_columns, require_columns
-from unchoke.photos.samples.image_files import FileMatcher, find_files, require_folders, spellings, stem_of
-from unchoke.photos.samples.sample_set import SPLIT_WORDS
-from unchoke.photos.samples.table import is_missing, no_rows, read_table
+from unchoke.data.columns import ID_NAMES, PATH_NAMES, describe_columns, require_columns
+from unchoke.data.image_files import FileMatcher, find_files, require_folders, spellings, stem_of
+from unchoke.data.sample_set import SPLIT_WORDS
+from unchoke.data.table import is_missing, no_rows, read_table
 from unchoke.scenes.scene_files import (
     BandFile,
     ScannedScenes,

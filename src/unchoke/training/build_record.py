@@ -37,17 +37,17 @@ from unchoke.core.record import (
 )
 from unchoke.core.settings import Settings, as_options
 from unchoke.core.workspace import out_option
+from unchoke.data.copies import UnscoredSample
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.extraction import PictureExtraction
 from unchoke.features.recipe import TWICE
 from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
-from unchoke.photos.copies import UnscoredSample
-from unchoke.reports.baseline_words import BASELINE
-from unchoke.reports.html import save_report
-from unchoke.reports.json import save_record, to_jsonable
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
 from unchoke.runs.own_chokes import diagnose_run
+from unchoke.runs.report.baseline_words import BASELINE
+from unchoke.runs.report.html import save_report
+from unchoke.runs.report.json import save_record, to_jsonable
 from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import Session
 from unchoke.runs.stretches import sum_stretches

@@ -19,7 +19,7 @@ from unchoke.features.encoders import bare_encoder
 from unchoke.features.extraction import extract_features
 from unchoke.features.prepare_engine import Picture
 from unchoke.features.recipe import PictureRecipe
-from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
 from unchoke.training.data import FeatureSource

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest, digest_bytes, digest_contents, digest_ids
 from unchoke.core.record import DataRecord
-from unchoke.photos.copies import UnscoredSample, find_unscored
-from unchoke.photos.samples.sample_set import Samples
+from unchoke.data.copies import UnscoredSample, find_unscored
+from unchoke.data.sample_set import Samples
 from unchoke.training.data import Problem
 
 SPLITS = ("train", "val", "test")

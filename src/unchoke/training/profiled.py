@@ -14,8 +14,8 @@ from typing import Any
 
 from unchoke.core.errors import UsageError
 from unchoke.core.units import format_count
-from unchoke.reports.trace.trace_html import save_trace_html
 from unchoke.runs.session import Session
+from unchoke.runs.trace.trace_html import save_trace_html
 from unchoke.training.step_profiler import Operator, ProfilePlan, StepProfiler
 
 _TOP = 10

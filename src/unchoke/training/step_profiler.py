@@ -20,7 +20,7 @@ import torch
 from unchoke.core import atomic
 from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, StageTally
 from unchoke.machine.backend import is_operator_row, profiled_activities, unseen_kernels
-from unchoke.reports.trace.trace_source import OWN_NOTES
+from unchoke.runs.trace.trace_source import OWN_NOTES
 
 PREFIX = "unchoke."
 """Stages are annotated in the trace as `unchoke.forward` and so on."""

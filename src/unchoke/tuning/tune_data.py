@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from unchoke.core.errors import DataError, MachineError
 from unchoke.core.events import ignore
 from unchoke.core.fingerprint import hash_int
+from unchoke.data.check_samples import recall_sides_before, scan_corrected, tied_before
+from unchoke.data.splits import assign_splits
+from unchoke.data.targets import check_target_names
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture
 from unchoke.machine.backend import has_glibc, is_cpu, torch_device
-from unchoke.photos.check_samples import recall_sides_before, scan_corrected, tied_before
-from unchoke.photos.pixels.image import DecodeError, read_image
-from unchoke.photos.splits import assign_splits
-from unchoke.photos.targets import check_target_names
+from unchoke.pixels.image import DecodeError, read_image
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import most_evaluated

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import MachineError
 from unchoke.core.units import format_count
+from unchoke.data.inspect_samples import read_size
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
@@ -33,9 +34,8 @@ from unchoke.features.recipe import FULL, TWICE, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.machine.backend import empty_cache, torch_device
 from unchoke.machine.policy import Policy
-from unchoke.photos.inspect_samples import read_size
-from unchoke.photos.pixels.image import Pixels, shrink_factor
-from unchoke.photos.pixels.tile_grid import cover_px, plan_tiles
+from unchoke.pixels.image import Pixels, shrink_factor
+from unchoke.pixels.tile_grid import cover_px, plan_tiles
 from unchoke.runs.session import Session
 from unchoke.tuning.bouts import HeldActivations
 from unchoke.tuning.compare import Likeness, quickest

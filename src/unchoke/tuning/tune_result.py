@@ -12,8 +12,8 @@ from typing import Any
 
 from unchoke.core.tuned import TuningVerdicts, Verdict
 from unchoke.core.units import format_count, format_seconds
-from unchoke.reports.layout import columns, wrap
-from unchoke.reports.text import format_value
+from unchoke.runs.report.layout import columns, wrap
+from unchoke.runs.report.text import format_value
 from unchoke.tuning.compare import Speedup
 
 _HEADER = ("switch", "now", "tried", "how fast (95 %)", "equal", "verdict")

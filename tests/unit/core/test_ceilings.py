@@ -8,7 +8,7 @@ import pytest
 
 from unchoke.core.ceilings import DEVICE, Ceiling, PartRate
 from unchoke.core.record import RunRecord
-from unchoke.reports.json import to_jsonable
+from unchoke.runs.report.json import to_jsonable
 
 PARTS = [PartRate("engine", 13_600.0, place=DEVICE), PartRate("reading", 467.0, lanes=15)]
 

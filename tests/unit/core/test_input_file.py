@@ -10,7 +10,7 @@ import pytest
 from errors import refused
 from unchoke.core.input_file import read_plain, refuse_special
 from unchoke.core.presets import load_preset
-from unchoke.photos.samples.table import read_table
+from unchoke.data.table import read_table
 
 
 @pytest.fixture

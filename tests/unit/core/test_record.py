@@ -12,7 +12,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.record import Interval, RunRecord, StoredRun
 from unchoke.core.timeline import Timeline
-from unchoke.reports.json import to_jsonable
+from unchoke.runs.report.json import to_jsonable
 
 KINDS = {
     "classes": build_classification(GROCERIES),

@@ -19,7 +19,7 @@ session = openvino.compile_model(openvino.Model([opset13.relu(given)], [given], 
 PROGRAM = """
 import gc, os, signal, sys, threading
 from pathlib import Path
-from unchoke.portable.example_script import load_script
+from unchoke.exports.example_script import load_script
 
 held = [load_script(Path(sys.argv[1]))]
 thread = threading.Thread(target=lambda: (held.clear(), gc.collect()))

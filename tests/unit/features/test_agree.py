@@ -14,7 +14,7 @@ from unchoke.core.errors import missing_extra
 from unchoke.features.agree import USUAL, Candidate, FeatureTolerance, choose_engine, compare
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import Features, FrozenEngine, TorchEngine
-from unchoke.photos.pixels.image import Pixels
+from unchoke.pixels.image import Pixels
 
 
 @dataclass

@@ -12,8 +12,8 @@ from PIL import Image
 
 from unchoke.features.card_decoder import CardDecoder, EncodedPicture, resize_on_card
 from unchoke.features.reader_source import examine
-from unchoke.photos.pixels.image import decode_image, jpeg_shape
-from unchoke.photos.pixels.resize import Preprocess, fit_to_input
+from unchoke.pixels.image import decode_image, jpeg_shape
+from unchoke.pixels.resize import Preprocess, fit_to_input
 
 PREPROCESS = Preprocess(96, 0.875, "center", "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 

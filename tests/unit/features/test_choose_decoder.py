@@ -16,8 +16,8 @@ from unchoke.features.choose_decoder import choose_decoder
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.recipe import PictureRecipe
-from unchoke.photos.pixels.image import decode_image
-from unchoke.photos.pixels.resize import fit_to_input
+from unchoke.pixels.image import decode_image
+from unchoke.pixels.resize import fit_to_input
 
 
 class FakeCard:

@@ -13,7 +13,7 @@ from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import check_cut, cut_network, layer_numbers, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
-from unchoke.photos.pixels.resize import Preprocess
+from unchoke.pixels.resize import Preprocess
 
 
 def build(name: str, size_px: int, **options: object) -> Encoder:

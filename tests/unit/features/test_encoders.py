@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from errors import refused
-from unchoke.commands.demo import _packaged_table
+from unchoke.cli.demo import _packaged_table
 from unchoke.features.encoders import (
     Encoder,
     EncoderSpec,
@@ -28,8 +28,8 @@ from unchoke.features.encoders import (
 )
 from unchoke.features.engines import FromPixels
 from unchoke.features.weights_identity import installed_encoders, weights_package
-from unchoke.photos.pixels.image import decode_image
-from unchoke.photos.pixels.resize import fit_to_input
+from unchoke.pixels.image import decode_image
+from unchoke.pixels.resize import fit_to_input
 
 FETCH = """
 import json, sys, time

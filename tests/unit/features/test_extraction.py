@@ -24,7 +24,7 @@ from unchoke.features.extraction import PictureExtraction, extract_features, job
 from unchoke.features.extractor import load_views
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.features.recipe import PictureRecipe
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.runs.session import Session, open_session
 
 TINY = "test_resnet"

@@ -20,8 +20,8 @@ from unchoke.features.recipe import PictureRecipe
 from unchoke.jobs.job_engines import ProcessEngine
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.records import JobResult
-from unchoke.photos.pixels.image import read_image
-from unchoke.photos.pixels.tile_grid import TilePlan, cut_tiles
+from unchoke.pixels.image import read_image
+from unchoke.pixels.tile_grid import TilePlan, cut_tiles
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def test_tiled_views_have_every_tile(scene: Scene, tiny: Encoder) -> None:
 def test_mirrored_view_mirrors_before_tiling(scene: Scene, tiny: Encoder, tmp_path: Path) -> None:
     from PIL import Image
 
-    from unchoke.photos.pixels.tile_grid import plan_view
+    from unchoke.pixels.tile_grid import plan_view
 
     dark_left = np.zeros((200, 400, 3), np.uint8)
     dark_left[:, 200:] = 200
@@ -220,7 +220,7 @@ def test_mirrored_view_mirrors_before_tiling(scene: Scene, tiny: Encoder, tmp_pa
 
 def test_views_of_tiled_photos_keep_about_their_proportions(scene: Scene) -> None:
     from unchoke.features.extractor import _stretched
-    from unchoke.photos.pixels.tile_grid import plan_view
+    from unchoke.pixels.tile_grid import plan_view
 
     for number in range(1, 40):
         window = _stretched(plan_view("a", number, height=4096, width=4096), 1000, 2000)

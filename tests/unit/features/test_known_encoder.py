@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from unchoke.commands.fit import train
 from unchoke.core.events import Event, StageStarted, ignore
+from unchoke.training.fit import train
 
 TRAIN = """
 import sys

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.cluster.node_work import NodeReady
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.features.node_extraction import ExtractionCourier
 from unchoke.jobs.attempts import TaskFailed
+from unchoke.jobs.cluster.node_work import NodeReady
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.records import JobResult
 

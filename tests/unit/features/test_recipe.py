@@ -8,7 +8,7 @@ import pytest
 
 from unchoke.features.encoders import Encoder
 from unchoke.features.recipe import PictureRecipe
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 
 
 @pytest.fixture

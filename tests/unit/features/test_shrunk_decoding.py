@@ -9,9 +9,9 @@ from PIL import Image
 from unchoke.features.agree import USUAL, compare
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.photos.pixels.image import decode_image
-from unchoke.photos.pixels.resize import fit_to_input
-from unchoke.photos.pixels.tile_grid import TilePlan, cover_px
+from unchoke.pixels.image import decode_image
+from unchoke.pixels.resize import fit_to_input
+from unchoke.pixels.tile_grid import TilePlan, cover_px
 
 
 def large_photo(seed: int) -> bytes:

@@ -11,8 +11,8 @@ import pytest
 import rasterio
 from rasterio import Affine
 
-from unchoke.cluster.sending import with_paths
 from unchoke.core.boxes import Box
+from unchoke.jobs.cluster.sending import with_paths
 from unchoke.masks.patches import (
     LIMIT,
     BandStandard,

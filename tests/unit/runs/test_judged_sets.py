@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from tests.conftest import CLASSES, TINY, Once, make_photo
 
-from unchoke.commands.evaluate import evaluate
-from unchoke.commands.fit import fit, train
-from unchoke.commands.predict import predict
 from unchoke.core.events import Event, Note, ignore
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.record import StoredRun
-from unchoke.photos.manifest import load_manifest
-from unchoke.reports.summary import judged_letters
-from unchoke.reports.text import render_comparison, render_runs_table
+from unchoke.data.manifest import load_manifest
 from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
 from unchoke.runs.lookup import best_run, compare_runs, find_run, stored_runs
+from unchoke.runs.report.summary import judged_letters
+from unchoke.runs.report.text import render_comparison, render_runs_table
+from unchoke.training.evaluate import evaluate
+from unchoke.training.fit import fit, train
+from unchoke.training.predict import predict
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,12 @@ import pytest
 from tests.conftest import Once
 
 from errors import refused
-from unchoke.commands.fit import train
 from unchoke.core.events import ignore
 from unchoke.core.workspace import Workspace
-from unchoke.reports.text import render_runs_table
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run, stored_runs, unlisted_runs
+from unchoke.runs.report.text import render_runs_table
+from unchoke.training.fit import train
 
 
 @pytest.fixture(scope="session")

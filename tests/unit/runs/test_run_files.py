@@ -8,7 +8,7 @@ import pytest
 
 from errors import refused
 from unchoke.core.record import RunRecord
-from unchoke.reports.json import load_record, save_record
+from unchoke.runs.report.json import load_record, save_record
 from unchoke.runs.run_files import recall_record, seal_run, unseal_run
 
 

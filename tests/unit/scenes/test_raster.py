@@ -256,7 +256,7 @@ def test_jpeg_2000_is_read_like_any_other(make_raster, noise, pool):
 
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
 def test_a_turned_photo_is_read_upright(tmp_path, pool, suffix):
-    from unchoke.photos.pixels.image import read_image
+    from unchoke.pixels.image import read_image
 
     exif = Image.Exif()
     exif[0x0112] = 6

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from errors import refused
-from unchoke.photos.samples.sample_set import Samples, TaskSpec
+from unchoke.data.sample_set import Samples, TaskSpec
 from unchoke.training.problem import build_problem, digest_judged, summarise
 
 IDS = [f"s{number}" for number in range(6)]

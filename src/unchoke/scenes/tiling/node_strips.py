@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unchoke.cluster.connection import Cluster
-from unchoke.cluster.homing import marked
-from unchoke.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice, one_host_each
-from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.choices import Choice
 from unchoke.core.events import OnEvent
+from unchoke.jobs.cluster.connection import Cluster
+from unchoke.jobs.cluster.homing import marked
+from unchoke.jobs.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice, one_host_each
+from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.scenes.handles import HandlePool

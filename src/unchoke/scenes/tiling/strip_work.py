@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from unchoke.cluster.connection import Cluster
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, MachineError
 from unchoke.core.events import Event, Progress
@@ -27,12 +26,13 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import read_plain
 from unchoke.core.seals import verify_archive
 from unchoke.core.units import format_bytes, format_seconds
+from unchoke.data.resources import measure_room
+from unchoke.jobs.cluster.connection import Cluster
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job, inputs_digest
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import OnResult, run_jobs
-from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import raw_dtype

@@ -15,8 +15,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.stages import OTHER, StageRow
 from unchoke.core.units import format_count, format_seconds
-from unchoke.reports.layout import columns, wrap
-from unchoke.reports.text import render_findings
+from unchoke.runs.report.layout import columns, wrap
+from unchoke.runs.report.text import render_findings
 
 _WORTH_A_WORD = 0.05
 """Stages below this share of the plain way's time are not worth one."""

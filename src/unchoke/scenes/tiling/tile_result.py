@@ -14,8 +14,8 @@ from unchoke.core.stages import StageRow
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.jobs.records import QuarantineRow
-from unchoke.reports.layout import columns
-from unchoke.reports.text import render_findings
+from unchoke.runs.report.layout import columns
+from unchoke.runs.report.text import render_findings
 from unchoke.scenes.tiling.tiles import STAGES
 
 _SHOWN_SCENES = 12

@@ -24,7 +24,7 @@ from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import is_cpu, one_thread, torch_device
 from unchoke.machine.policy import CLAIMED
-from unchoke.reports.summary import describe_config
+from unchoke.runs.report.summary import describe_config
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import FeatureSource, Problem

@@ -15,7 +15,7 @@ from unchoke.core.settings import Settings
 from unchoke.core.units import format_seconds
 from unchoke.features.cut import BLOCKS, is_all_frozen
 from unchoke.features.weights_identity import installed_encoders
-from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.pixels.tile_grid import plan_tiles
 
 _FEWEST_EPOCHS, _MOST_EPOCHS = 2, 12
 _ENCODER_PASSES = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 1.5, "tf_efficientnet_lite2": 2.1}

@@ -29,7 +29,7 @@ from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import device_count, numbered_device
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.oom import out_of_memory
-from unchoke.reports.json import dump_event, parse_event
+from unchoke.runs.report.json import dump_event, parse_event
 from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.parallel import ALONE, Ranks, joined, num_neighbours
 from unchoke.training.network.premises import Premises, premises_of, why_not_here

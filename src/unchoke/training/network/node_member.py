@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unchoke.cluster.host import NodeRefused
 from unchoke.core.events import Event, ignore
+from unchoke.jobs.cluster.host import NodeRefused
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.reports.json import dump_event
+from unchoke.runs.report.json import dump_event
 from unchoke.training.network.parallel import Meeting, joined
 from unchoke.training.network.premises import Premises, why_not_here
 from unchoke.training.network.training_job import TrainingJob, run_job

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from unchoke.cluster.connection import Cluster, ClusterNode
-from unchoke.cluster.team import NodeSilent, Place, Team, Teammate, TeamNeed, plan_places, recruit
 from unchoke.core.choices import Choice
 from unchoke.core.errors import Interrupted, MachineError, UnchokeError, UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, WorkerDied
-from unchoke.reports.json import parse_event
+from unchoke.jobs.cluster.connection import Cluster, ClusterNode
+from unchoke.jobs.cluster.team import NodeSilent, Place, Team, Teammate, TeamNeed, plan_places, recruit
+from unchoke.runs.report.json import parse_event
 from unchoke.training.network.node_member import Listen, Meet, TrainTogether, run_errand, set_up_member
 from unchoke.training.network.premises import premises_of
 from unchoke.training.network.training_job import TrainingJob

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from unchoke.core.errors import UsageError, list_some
+from unchoke.data.targets import TargetPlan, plan_targets
 from unchoke.machine.backend import send
-from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem, ProblemKind
 from unchoke.training.device_targets import DeviceTargets, column_scale
 from unchoke.training.heads.heads import ClassWeights

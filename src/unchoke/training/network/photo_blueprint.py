@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from unchoke.core.errors import UsageError
 from unchoke.core.mixing import hash_ids
 from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.data.targets import TargetPlan
 from unchoke.features.cut import cut_network, is_all_frozen, pooled_dim
 from unchoke.features.encoders import Encoder, bare_encoder, load_encoder
 from unchoke.features.feature_store import FeatureStore, Placement
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import TargetPlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.device_targets import column_scale
 from unchoke.training.network.linear_start import LinearStart

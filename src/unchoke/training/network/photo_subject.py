@@ -12,12 +12,12 @@ from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import OPTIONS, Settings, settings_where
 from unchoke.core.units import format_count
+from unchoke.data.targets import TargetPlan, plan_targets
 from unchoke.features.cut import NONE, Cut, count_blocks, pooled_dim
 from unchoke.features.encoders import Encoder
 from unchoke.machine.backend import keep_freed_memory
-from unchoke.photos.pixels.canvas import plan_canvas
-from unchoke.photos.pixels.tile_grid import plan_tiles
-from unchoke.photos.targets import TargetPlan, plan_targets
+from unchoke.pixels.canvas import plan_canvas
+from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop

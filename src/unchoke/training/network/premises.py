@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unchoke.cluster.homing import SharedFolder, marked
 from unchoke.core.errors import UnchokeError
+from unchoke.jobs.cluster.homing import SharedFolder, marked
 from unchoke.machine.backend import torch_device
 from unchoke.training.network.training_job import TrainingJob
 

@@ -30,6 +30,8 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import size_and_time
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
+from unchoke.data.inspect_samples import load_facts, read_size
+from unchoke.data.preflight import too_many_failed
 from unchoke.features.cut import NONE
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture, open_encoder
@@ -38,15 +40,13 @@ from unchoke.jobs.readers import worth_processes
 from unchoke.machine.backend import is_cpu, one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
-from unchoke.photos.inspect_samples import load_facts, read_size
-from unchoke.photos.pixels.augment_batch import augment_spec
-from unchoke.photos.pixels.canvas import Canvas, plan_canvas
-from unchoke.photos.pixels.draw_rows import draw_row, fill_in_processes
-from unchoke.photos.pixels.image import DecodeError, Pixels, may_pass
-from unchoke.photos.pixels.pixel_cache import Mode, PictureFile, PixelCache, open_cache, plan_cache
-from unchoke.photos.pixels.slots import held_bytes
-from unchoke.photos.pixels.tile_grid import plan_tiles
-from unchoke.photos.preflight import too_many_failed
+from unchoke.pixels.augment_batch import augment_spec
+from unchoke.pixels.canvas import Canvas, plan_canvas
+from unchoke.pixels.draw_rows import draw_row, fill_in_processes
+from unchoke.pixels.image import DecodeError, Pixels, may_pass
+from unchoke.pixels.pixel_cache import Mode, PictureFile, PixelCache, open_cache, plan_cache
+from unchoke.pixels.slots import held_bytes
+from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
 from unchoke.training.network.sources import PixelSource

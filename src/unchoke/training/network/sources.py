@@ -20,10 +20,10 @@ from unchoke.core.clock import during
 from unchoke.core.errors import DataError
 from unchoke.core.mixing import Hashes, hash_ids
 from unchoke.machine.backend import send
-from unchoke.photos.pixels.augment_batch import AugmentSpec, BatchPlan, augment, crop_inputs, plain, plan_batch, read_frames
-from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.image import DecodeError, Pixels
-from unchoke.photos.pixels.pixel_cache import PixelCache
+from unchoke.pixels.augment_batch import AugmentSpec, BatchPlan, augment, crop_inputs, plain, plan_batch, read_frames
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.image import DecodeError, Pixels
+from unchoke.pixels.pixel_cache import PixelCache
 from unchoke.training.data import Positions
 from unchoke.training.sampling import epoch_views
 

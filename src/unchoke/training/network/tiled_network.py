@@ -18,7 +18,7 @@ from torch.nn.utils import skip_init
 
 from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import hash_int
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import ProblemKind, Standardiser
 from unchoke.training.network.objective import Objective
 

@@ -25,6 +25,9 @@ from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_bytes, digest_file
 from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count
+from unchoke.data.inspect_samples import load_facts
+from unchoke.data.manifest import load_manifest
+from unchoke.data.targets import TargetPlan
 from unchoke.features.cut import NONE, Cut, cut_network, is_all_frozen
 from unchoke.features.encoders import EncoderSpec, bare_encoder
 from unchoke.features.extractor import decode_views
@@ -32,13 +35,10 @@ from unchoke.features.recipe import PictureRecipe
 from unchoke.machine.backend import autocast, empty_cache, is_cpu, keep_freed_memory, torch_device, torch_dtype
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.photos.inspect_samples import load_facts
-from unchoke.photos.manifest import load_manifest
-from unchoke.photos.pixels.augment_batch import plain
-from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
-from unchoke.photos.pixels.resize import Preprocess
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import TargetPlan
+from unchoke.pixels.augment_batch import plain
+from unchoke.pixels.image import DecodeError, Pixels, read_bytes
+from unchoke.pixels.resize import Preprocess
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.runs.lookup import FoundRun
 from unchoke.training.checkpoints import State, load_checkpoint, save_tensors
 from unchoke.training.data import Positions, ProblemKind

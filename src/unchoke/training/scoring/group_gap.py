@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.record import GroupGapRecord
-from unchoke.photos.quotas import Unit, fill_quotas
-from unchoke.photos.samples.likely_groups import UNGROUPED
-from unchoke.photos.samples.sample_set import LIKELY_GROUP
-from unchoke.reports.summary import describe_gap
+from unchoke.data.likely_groups import UNGROUPED
+from unchoke.data.quotas import Unit, fill_quotas
+from unchoke.data.sample_set import LIKELY_GROUP
+from unchoke.runs.report.summary import describe_gap
 from unchoke.runs.session import Session
 from unchoke.training.data import FeatureSource, Positions, Problem
 from unchoke.training.problem import LearningTask

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.core.record import BaselineRecord, CalibrationRecord, MistakeRecord, ScatterRecord, ValueIntervalRecord
+from unchoke.data.sample_set import is_input
 from unchoke.machine.backend import one_thread
-from unchoke.photos.pixels.image import DecodeError, read_image
-from unchoke.photos.samples.sample_set import is_input
-from unchoke.reports.page import make_thumbnail
+from unchoke.pixels.image import DecodeError, read_image
+from unchoke.runs.report.page import make_thumbnail
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.trained_head import TrainedHead
 from unchoke.training.scoring.calibration import calibrate, scaled_apart

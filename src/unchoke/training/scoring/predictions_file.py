@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from unchoke.core.seals import making_sense, read_sealed
-from unchoke.photos.corrections import LABEL, VALUE, Corrections
-from unchoke.reports.json import WRITE_AGAIN
+from unchoke.data.corrections import LABEL, VALUE, Corrections
+from unchoke.runs.report.json import WRITE_AGAIN
 from unchoke.training.scoring.judge import GROUP
 from unchoke.training.scoring.predicted_columns import TRUTH_CONFIDENCE
 

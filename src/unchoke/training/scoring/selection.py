@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from unchoke.core.choices import Choice
 from unchoke.core.metrics import LOSSES
-from unchoke.photos.targets import TargetPlan
+from unchoke.data.targets import TargetPlan
 from unchoke.training.data import Positions, Problem
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import ClassWeights

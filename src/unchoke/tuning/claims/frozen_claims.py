@@ -57,7 +57,7 @@ class _FrozenFeatures:
 
     def extract(self) -> NDArray[np.float32]:
         """Decode every photo and run it through the network."""
-        from unchoke.photos.pixels.resize import fit_to_input
+        from unchoke.pixels.resize import fit_to_input
 
         with self.timers.stage("decode"):
             pixels = [fit_to_input(self._read(path), self._encoder.spec.preprocess) for path in self._bench.photos]

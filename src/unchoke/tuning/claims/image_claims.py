@@ -26,7 +26,7 @@ _LOOKUPS = 200
 
 def measure_turbo_jpeg(bench: Bench) -> ClaimMeasurement:
     """An epoch with the usual decoder against one with libjpeg-turbo."""
-    from unchoke.photos.pixels.image import read_image
+    from unchoke.pixels.image import read_image
 
     name, read = plain_reader()
     trainer = PlainTrainer(bench.device)
@@ -53,8 +53,8 @@ def measure_turbo_jpeg(bench: Bench) -> ClaimMeasurement:
 
 def measure_image_cache(bench: Bench) -> ClaimMeasurement:
     """An epoch that decodes every picture again against one that takes it from memory."""
-    from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache
-    from unchoke.photos.pixels.slots import RamSlots
+    from unchoke.pixels.pixel_cache import PictureFile, PixelCache
+    from unchoke.pixels.slots import RamSlots
 
     _, read = plain_reader()
     trainer, paths = PlainTrainer(bench.device), bench.photos
@@ -92,7 +92,7 @@ def levels_apart(paths: Sequence[str], plain: Read, other: Read) -> int:
 
 
 def _decode_seconds(bench: Bench, cover_px: int | None) -> float:
-    from unchoke.photos.pixels.image import read_image
+    from unchoke.pixels.image import read_image
 
     return bench.seconds(lambda: [read_image(path, cover_px=cover_px) for path in bench.photos])
 
@@ -154,7 +154,7 @@ class _LoadingPass:
         self._loaded += len(self.names)
 
     def _load(self, path: str) -> Pixels:
-        from unchoke.photos.pixels.resize import resize
+        from unchoke.pixels.resize import resize
 
         return resize(self._read(path), self._input_px, self._input_px, interpolation="bilinear")
 

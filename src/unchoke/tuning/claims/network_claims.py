@@ -107,7 +107,7 @@ def build_tiled(bench: Bench) -> _TiledTransformer:
     """Two streams of 2×2 tiles for each picture; on an accelerator the network is larger, as people's are."""
     import torch
 
-    from unchoke.photos.pixels.tile_grid import TilePlan, tile_windows
+    from unchoke.pixels.tile_grid import TilePlan, tile_windows
 
     plan, side = TilePlan(2, 2, 2), bench.sizes.input_px
     name = "vit_small_patch16_224" if bench.facts.accelerators else "vit_tiny_patch16_224"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.clock import StageTimers
 from unchoke.core.input_file import open_plain
-from unchoke.photos.pixels.image import open_pillow
+from unchoke.pixels.image import open_pillow
 from unchoke.tuning.compare import Likeness, Numbers, equal_outputs
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Epoch:
         return self.timers.seconds[stage] / sum(self.timers.seconds.values())
 
     def _load(self, path: str) -> Pixels:
-        from unchoke.photos.pixels.resize import resize
+        from unchoke.pixels.resize import resize
 
         with self.timers.stage("decode"):
             picture = self._read(path)

@@ -25,8 +25,8 @@ from unchoke.core.setting_values import refuse_number
 from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.machine_facts import MachineFacts
-from unchoke.reports.json import SCHEMA, to_jsonable
-from unchoke.reports.layout import columns, visible, wrap
+from unchoke.runs.report.json import SCHEMA, to_jsonable
+from unchoke.runs.report.layout import columns, visible, wrap
 from unchoke.tuning.claims.claim import ACCELERATOR, Claim, ClaimOutcome, DoesNotApply, judge
 from unchoke.tuning.claims.claim_bench import Bench, Sizes
 from unchoke.tuning.claims.registry import choose_claims

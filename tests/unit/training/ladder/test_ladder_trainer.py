@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from errors import refused
-from unchoke.commands.evaluate import evaluate
-from unchoke.commands.export import export_run
-from unchoke.commands.fit import fit
-from unchoke.commands.predict import predict
-from unchoke.commands.results import FitResult
 from unchoke.core.events import Event, Note, OnEvent, ignore
+from unchoke.training.evaluate import evaluate
+from unchoke.training.export_run import export_run
+from unchoke.training.fit import fit
 from unchoke.training.ladder import rungs
+from unchoke.training.predict import predict
+from unchoke.training.results import FitResult
 
 FAST = {"encoder": "test_resnet", "input_px": 64, "engine": "torch", "precision": "f32", "workers": 1}
 Climb = Callable[..., FitResult]

@@ -11,11 +11,11 @@ import torch
 from small_training import CPU, small
 from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading
-from unchoke.photos.pixels.augment_batch import SPECS
-from unchoke.photos.pixels.canvas import plan_canvas
-from unchoke.photos.pixels.pixel_cache import PictureFile, open_cache
-from unchoke.photos.pixels.resize import Preprocess
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.augment_batch import SPECS
+from unchoke.pixels.canvas import plan_canvas
+from unchoke.pixels.pixel_cache import PictureFile, open_cache
+from unchoke.pixels.resize import Preprocess
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.card_rows import IN_MEMORY, ON_CARD, CardRows, fill_card, judge_place, rows_in_use
 from unchoke.training.network.feeding import feed
 from unchoke.training.network.sources import DrawnSource, NumberedSource, PixelSource

@@ -16,7 +16,7 @@ from small_training import NO_GPU_MEMORY, STEPS_PER_EPOCH, Shortage, Small, afte
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import Chosen, Event
 from unchoke.core.seals import SEALS
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network import card_rows, card_steps, choose_step, finetune
 from unchoke.training.network.choose_step import EAGER, FILE, GRAPH
 from unchoke.training.network.loop_config import LoopResult

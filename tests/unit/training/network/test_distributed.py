@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from errors import refused
-from unchoke.commands.fit import train
-from unchoke.commands.results import FitResult
 from unchoke.core.events import Event, ignore
 from unchoke.training.data import Problem
+from unchoke.training.fit import train
 from unchoke.training.network.distributed import run_on_devices
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint
 from unchoke.training.network.training_job import TrainingJob
+from unchoke.training.results import FitResult
 
 
 def noise_job(folder: Path, *, lr: float = 1e-3) -> TrainingJob:

@@ -12,8 +12,8 @@ from own_process import in_own_process
 from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, trial
 from unchoke.machine.memory.probe import probe
 from unchoke.machine.memory.search import Way
-from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.memory_trial import TARGET, MemoryTrial, run_trial
 from unchoke.training.network.prepare_pixels import NoisePixels

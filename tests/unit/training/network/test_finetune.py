@@ -32,7 +32,7 @@ from unchoke.core.errors import Interrupted
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.fingerprint import digest_file
 from unchoke.features.encoders import digest_tensors
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.loop_config import LoopResult
 
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -14,11 +14,11 @@ import torch
 
 from trials import NAMES, PREPROCESS, PX, REGRESSION, TWO_STREAMS, loop, trial
 from unchoke.core.choices import Choice
+from unchoke.data.targets import plan_targets
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory.oom import out_of_memory
-from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import plan_targets
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations

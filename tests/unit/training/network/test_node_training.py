@@ -9,8 +9,8 @@ import numpy as np
 
 from errors import refused
 from small_training import config
-from unchoke.cluster.connection import Cluster
 from unchoke.core.events import ignore
+from unchoke.jobs.cluster.connection import Cluster
 from unchoke.training.data import Problem
 from unchoke.training.network.node_training import NodeTraining
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint

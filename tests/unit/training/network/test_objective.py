@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from errors import refused
-from unchoke.photos.targets import plan_targets
+from unchoke.data.targets import plan_targets
 from unchoke.training.data import Problem
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.network.objective import Objective

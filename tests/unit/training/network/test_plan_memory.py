@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from errors import refused
-from unchoke.commands.fit import train
-from unchoke.commands.results import FitResult
 from unchoke.core.events import Chosen, Event, Note, Progress
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_bytes, parse_bytes
@@ -26,6 +24,7 @@ from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_u
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
+from unchoke.training.fit import train
 from unchoke.training.network import plan_memory as plan_module
 from unchoke.training.network import prober
 from unchoke.training.network.loop_config import LoopConfig
@@ -33,6 +32,7 @@ from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
 from unchoke.training.network.plan_memory import FILE, plan_memory, remember_memory
 from unchoke.training.network.training_job import TrainingJob, kept_peak, measured_peak
+from unchoke.training.results import FitResult
 
 LIMIT = "4GB"  # the tests before this one may have left their process large
 ROW_SHAPE = (1, 101, 64)

@@ -23,10 +23,10 @@ from unchoke.core.events import Chosen, Event, Progress
 from unchoke.core.fingerprint import digest_file
 from unchoke.features.engines import FromPixels
 from unchoke.features.prepare_engine import Picture
-from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.image import DecodeError, decode_image
-from unchoke.photos.pixels.resize import Preprocess, fit_to_input
-from unchoke.photos.pixels.tile_grid import TilePlan, cover_px, cut_tiles
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.image import DecodeError, decode_image
+from unchoke.pixels.resize import Preprocess, fit_to_input
+from unchoke.pixels.tile_grid import TilePlan, cover_px, cut_tiles
 from unchoke.runs.session import Session, open_session
 from unchoke.training.network.feeding import feed
 from unchoke.training.network.prepare_pixels import (

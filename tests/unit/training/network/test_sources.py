@@ -15,12 +15,12 @@ from errors import refused
 from unchoke.core.choices import Choice
 from unchoke.core.mixing import hash_ids
 from unchoke.features.engines import FromPixels
-from unchoke.photos.pixels.augment_batch import SPECS
-from unchoke.photos.pixels.canvas import Canvas, plan_canvas
-from unchoke.photos.pixels.image import DecodeError, Pixels
-from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache
-from unchoke.photos.pixels.resize import Preprocess, fit_to_input
-from unchoke.photos.pixels.tile_grid import TilePlan, cut_tiles
+from unchoke.pixels.augment_batch import SPECS
+from unchoke.pixels.canvas import Canvas, plan_canvas
+from unchoke.pixels.image import DecodeError, Pixels
+from unchoke.pixels.pixel_cache import PictureFile, PixelCache, open_cache
+from unchoke.pixels.resize import Preprocess, fit_to_input
+from unchoke.pixels.tile_grid import TilePlan, cut_tiles
 from unchoke.training.network.sources import ActivationSource, PixelSource
 
 PREPROCESS = Preprocess(32, 0.875, "center", "bicubic", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

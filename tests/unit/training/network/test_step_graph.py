@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unchoke.core.mixing import hash_ids
-from unchoke.photos.pixels.augment_batch import SPECS, plan_batch
+from unchoke.pixels.augment_batch import SPECS, plan_batch
 from unchoke.training.network.sources import DrawnSource, Draws
 from unchoke.training.network.step_graph import plan_table
 

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.data.targets import plan_targets
 from unchoke.features.cut import cut_network, layer_numbers
 from unchoke.features.encoders import Encoder, EncoderSpec
-from unchoke.photos.pixels.resize import Preprocess
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import plan_targets
+from unchoke.pixels.resize import Preprocess
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.device_targets import column_scale
 from unchoke.training.network.objective import Objective

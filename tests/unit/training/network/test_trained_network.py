@@ -14,21 +14,21 @@ from own_process import in_own_process, use_exports
 
 from errors import refused
 from small_training import NAMES, SIZE_PX, Small, encoder, small
-from unchoke.commands import export
-from unchoke.commands.evaluate import evaluate
-from unchoke.commands.export import export_run
-from unchoke.commands.fit import train
-from unchoke.commands.predict import predict
 from unchoke.core.events import Event, Note, ignore
 from unchoke.core.seals import save_sealed_json
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import EncoderSpec
-from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.runs.lookup import find_run
+from unchoke.training import export_run as export
 from unchoke.training.checkpoints import save_tensors
+from unchoke.training.evaluate import evaluate
+from unchoke.training.export_run import export_run
+from unchoke.training.fit import train
 from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.photo_blueprint import NetworkSpec
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network
+from unchoke.training.predict import predict
 from unchoke.training.scoring.predictions_file import load_predictions
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -14,11 +14,11 @@ from errors import refused
 from small_training import CPU, SIZE_PX, after, config, encoder, fingerprint, small
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import ignore
+from unchoke.data.targets import plan_targets
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import digest_state, digest_tensors
 from unchoke.features.feature_store import ACTIVATIONS, VIEWS, Placement, save_shard
-from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.photos.targets import plan_targets
+from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob, run_job

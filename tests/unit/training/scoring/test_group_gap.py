@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unchoke.commands.fit import fit
 from unchoke.core.events import Event, Note, ignore
-from unchoke.reports.summary import describe_gap
+from unchoke.runs.report.summary import describe_gap
 from unchoke.training.data import Problem
+from unchoke.training.fit import fit
 from unchoke.training.scoring.group_gap import choose_rows, measure_group_gap
 
 GROUPS = [f"p{row // 4}" for row in range(400)]

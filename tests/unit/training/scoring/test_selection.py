@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.photos.targets import plan_targets
+from unchoke.data.targets import plan_targets
 from unchoke.training.scoring.figures import pair_spread
 from unchoke.training.scoring.selection import ClassVal, ValueVal, choose_metric
 

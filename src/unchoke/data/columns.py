@@ -1,0 +1,263 @@
+"""Which column of a table means what: chosen by the user, or guessed with a reason.
+
+In: a table of text and the user's options. Out: a `Columns` and the choices made. A name the table lacks, and a question with
+no clear answer, become a `UsageError` that lists the columns there are. Cells are not judged here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unchoke.core.choices import Choice
+from unchoke.core.errors import UsageError
+from unchoke.data.image_files import FileMatcher
+from unchoke.data.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
+from unchoke.data.table import is_missing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_FOLDS = 30
+"""Values beyond which a column is not proposed for folds."""
+PATH_NAMES = ("path", "image_path", "img_path", "file_path", "filepath", "relative_path", "file", "file_name", "filename",
+              "image_file", "image_filename", "image_name", "img_name", "image", "img", "photo", "picture")  # fmt: skip
+ID_NAMES = ("image_id", "img_id", "imageid", "sample_id", "photo_id", "id", "uid", "uuid", "name", "key")
+LABEL_NAMES = ("label", "labels", "class", "class_name", "classname", "category", "dx", "diagnosis", "target", "y")
+LONG_NAMES = (("target_name", "target"), ("target_name", "value"), ("target", "value"), ("variable", "value"), ("name", "value"))
+GROUP_NAMES = ("lesion_id", "patient_id", "patient", "subject_id", "subject", "person_id", "case_id", "group", "group_id",
+               "site_id", "plant_id", "animal_id", "individual_id", "scene_id", "video_id")  # fmt: skip
+_USUAL_NAMES = {"--path": PATH_NAMES, "--id": ID_NAMES, "--label": LABEL_NAMES, "--group": GROUP_NAMES}
+_PROBES = 200
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that count. `key` finds the file; `sample_id` names the sample (the key when None)."""
+
+    key: str
+    sample_id: str | None = None
+    label: str | None = None
+    targets: tuple[str, ...] = ()
+    long: tuple[str, str] | None = None
+
+
+def choose_columns(table: pd.DataFrame, source: DataSource, *, matcher: FileMatcher) -> tuple[Columns, list[Choice]]:
+    """Every column's meaning, with the reasons for what the user left open."""
+    columns, choices = _choose(table, source, matcher)
+    learnt = (columns.label, *columns.targets, *(columns.long or ()))
+    refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split, source.fold_column))
+    return columns, choices
+
+
+def _choose(table: pd.DataFrame, source: DataSource, matcher: FileMatcher) -> tuple[Columns, list[Choice]]:
+    _refuse_contradictions(source)
+    long = source.long if source.label is None else None
+    require_columns(table, _named(source, long=long))
+    choices: list[Choice] = []
+    key = source.path or source.id or _choose_key(table, matcher, choices)
+    sample_id = source.id if source.id is not None and source.id != key else None
+    if long is None and source.label is None:
+        long = _choose_long(table, key, choices)
+    if long is not None:
+        return Columns(key, sample_id, long=long), choices
+    if source.targets:
+        require_columns(table, {"--target": list(source.targets)})
+        return Columns(key, sample_id, targets=source.targets), choices
+    if source.label is not None:
+        return Columns(key, sample_id, label=source.label), choices
+    return _choose_value(table, key, sample_id, source, choices), choices
+
+
+def _refuse_contradictions(source: DataSource) -> None:
+    if source.label is not None and source.targets:
+        raise UsageError(
+            f"both --label {source.label} and --target {source.targets[0]} were given",
+            code="label-and-target",
+            why="a label makes it classification, a target regression",
+            try_="leave one of the two out",
+        )
+    taken = [name for name in source.targets if is_reserved(name)]
+    if taken:
+        raise UsageError(
+            f"a target cannot be called {taken[0]!r}",
+            code="reserved-name",
+            why=f"the manifest uses these names itself: {', '.join(FIXED_COLUMNS)}, and input/…",
+            try_="rename that column in the table's header",
+        )
+
+
+def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: Sequence[str | None] = ()) -> None:
+    """Refuse an input that is given twice, that is what shall be learnt, or that only says which image and side a row is."""
+    for name in inputs:
+        if name in learnt:
+            raise UsageError(
+                f"{name!r} is both what shall be learnt and an input",
+                code="input-is-target",
+                why="a network that is shown the answer learns nothing else, and its figures mean nothing",
+                try_=f"leave out --input {shlex.quote(name)}",
+            )
+        if name in taken or inputs.count(name) > 1:
+            why = "the column says which image a row is about, or which side it is on" if name in taken else "it was given twice"
+            raise UsageError(
+                f"{name!r} cannot be an input",
+                code="bad-input-column",
+                why=why,
+                try_=f"leave out one --input {shlex.quote(name)}",
+            )
+
+
+def _named(source: DataSource, *, long: tuple[str, str] | None) -> dict[str, list[str]]:
+    group = source.group_column
+    given = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": group, "--split": source.split,
+             "--fold-column": source.fold_column}  # fmt: skip
+    named = {option: [name] for option, name in given.items() if name is not None}
+    if source.inputs:
+        named["--input"] = list(source.inputs)
+    return {**named, "--long": list(long)} if long else named
+
+
+def require_columns(table: pd.DataFrame, named: dict[str, list[str]]) -> None:
+    """Refuse names the table lacks, all of them in one error, with the nearest name there is."""
+    there = [str(name) for name in table.columns]
+    missing = [(option, name) for option, names in named.items() for name in names if name not in there]
+    if not missing:
+        return
+    option, name = missing[0]
+    likely = [column for column in there if option != "--fold-column" or _names_folds(table[column])]
+    close = difflib.get_close_matches(name.lower(), [column.lower() for column in likely], n=1, cutoff=0.5)
+    suggestion = next((column for column in likely if close and column.lower() == close[0]), None) or _usual(table, option)
+    raise UsageError(
+        f"the table has no column {' nor '.join(f'{name!r} ({option})' for option, name in missing)}",
+        code="no-such-column",
+        why=f"its columns are {describe_columns(table)}",
+        try_=f"{option} {shlex.quote(suggestion)}" if suggestion else f"name one of them, or leave {option} out",
+    )
+
+
+def _usual(table: pd.DataFrame, option: str) -> str | None:
+    """A column that may well be meant by an option, by its name or by its cells; None where nothing speaks for one."""
+    named = _known(table, _USUAL_NAMES.get(option, ()))
+    if named or option not in ("--label", "--split", "--target", "--input"):
+        return named[0] if named else None
+    taken = _known(table, PATH_NAMES + ID_NAMES + GROUP_NAMES)
+    return next((str(name) for name in table.columns if name not in taken and _speaks_for(table[name], option)), None)
+
+
+def _names_folds(column: pd.Series[str]) -> bool:
+    """Whether there are as few values as there are folds."""
+    return 2 <= column.nunique() <= min(_MOST_FOLDS, len(column) // 2)
+
+
+def _speaks_for(column: pd.Series[str], option: str) -> bool:
+    """Whether the cells are what the option is about: words of splits, numbers, or classes, which come several times."""
+    distinct = [str(cell).strip() for cell in column.drop_duplicates() if not is_missing(str(cell))]
+    splits = bool(distinct) and all(cell.lower() in SPLIT_WORDS for cell in distinct)
+    if option == "--split":
+        return splits
+    if option == "--label":
+        return not splits and 1 < len(distinct) <= len(column) / 2
+    return bool(distinct) and all(_is_number(cell) for cell in distinct)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def describe_columns(table: pd.DataFrame) -> str:
+    """Each column with its number of distinct values."""
+    return ", ".join(f"{name!r} ({table[name].nunique():,} distinct)" for name in table.columns)
+
+
+def _simple(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _known(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """The table's columns that bear one of `names`, in the order of `names`."""
+    by_name = {_simple(str(column)): str(column) for column in reversed(list(table.columns))}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _choose_key(table: pd.DataFrame, matcher: FileMatcher, choices: list[Choice]) -> str:
+    """The column whose cells name files: a usual name first, then any column that does."""
+    known = _known(table, PATH_NAMES + ID_NAMES)
+    shares = {name: matcher.share_found(_probe(table[name])) for name in known}
+    if not any(shares.values()):
+        others = [str(name) for name in table.columns if name not in known]
+        rest = {name: share for name in others if (share := matcher.share_found(_probe(table[name]))) >= 0.5}
+        if len(rest) > 1:
+            raise _unclear("several columns could name the images", table, option="--path", example=next(iter(rest)))
+        shares = rest or shares
+    if not shares:
+        raise _unclear("no column names the images", table, option="--path", example=str(table.columns[0]))
+    best = max(shares, key=lambda name: shares[name])
+    reason = (
+        f"{shares[best]:.0%} of its cells name an image file"
+        if shares[best]
+        else "its name says so, though none of its cells names a file"
+    )
+    choices.append(Choice("path column", best, reason, {name: round(share, 3) for name, share in shares.items()}))
+    return best
+
+
+def _probe(column: pd.Series[str]) -> list[str]:
+    """Some distinct cells, evenly spread."""
+    distinct = column.drop_duplicates()
+    return [str(cell) for cell in distinct.iloc[:: max(1, len(distinct) // _PROBES)]]
+
+
+def _choose_long(table: pd.DataFrame, key: str, choices: list[Choice]) -> tuple[str, str] | None:
+    """Name and value columns of a table with one row per image and target, if this is one."""
+    distinct = table[key].nunique()
+    if distinct == len(table):
+        return None
+    for name, value in LONG_NAMES:
+        pair = _known(table, (name, value))
+        if len(pair) == 2 and key not in pair:
+            reason = f"{key!r} repeats ({len(table):,} rows, {distinct:,} distinct), once for each {pair[0]!r}"
+            choices.append(Choice("long table", f"{pair[0]} → {pair[1]}", reason))
+            return (pair[0], pair[1])
+    return None
+
+
+def _choose_value(table: pd.DataFrame, key: str, sample_id: str | None, source: DataSource, choices: list[Choice]) -> Columns:
+    """What to learn when neither --label nor --target says."""
+    taken = {key, sample_id, source.group, source.split, source.fold_column, *source.inputs}
+    candidates = [name for name in _known(table, LABEL_NAMES) if name not in taken]
+    if not candidates:
+        raise _unclear("no column is plainly the label", table, option="--label", example=_usual(table, "--label") or "COLUMN")
+    name = candidates[0]
+    if _has_fractions(table[name]):
+        choices.append(
+            Choice("target", name, "it holds numbers with fractions, so this is regression; --label would make them classes")
+        )
+        return Columns(key, sample_id, targets=(name,))
+    choices.append(Choice("label column", name, f"its name says so; {table[name].nunique():,} distinct values"))
+    return Columns(key, sample_id, label=name)
+
+
+def _has_fractions(column: pd.Series[str]) -> bool:
+    """Whether every present cell is a number and at least one is not whole."""
+    try:
+        numbers = [float(cell) for cell in column.drop_duplicates() if not is_missing(str(cell))]
+    except ValueError:
+        return False
+    return any(not number.is_integer() for number in numbers)
+
+
+def _unclear(what: str, table: pd.DataFrame, *, option: str, example: str) -> UsageError:
+    more = ", or --target COLUMN for a number" if option == "--label" else ", or --id COLUMN"
+    return UsageError(
+        what,
+        code="unclear-columns",
+        why=f"the columns are {describe_columns(table)}",
+        try_=f"{option} {shlex.quote(example)}{more}",
+    )

@@ -1,0 +1,387 @@
+"""Files of the data, and which of them a table's cell means.
+
+One walk per folder, through `listing`; every later question is a dictionary look-up. A cell may be a relative or absolute
+path, a bare name or an id without its extension, written with either slash, in any letter case and Unicode form.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from unchoke.core import listing
+from unchoke.core.clock import during
+from unchoke.core.errors import UsageError, list_some
+from unchoke.core.findings import Finding
+from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, RemotePlace, refuse_unlisted
+from unchoke.core.stores import explain_missing
+from unchoke.core.units import format_count
+from unchoke.data.table import name_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORKSPACE_MARK = "unchoke.toml"
+NO_FILE = -1
+SEVERAL_FILES = -2
+LEFT_OUT = -3
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """The files of one or several folders: images that can be used, everything else by name."""
+
+    images: list[FileEntry]
+    others: list[str]
+    unnameable: list[str]
+    special: dict[str, str] = field(default_factory=dict)
+    """What is neither file nor folder, by its path below the folder: a link to nothing, a pipe."""
+
+
+def find_files(roots: Iterable[DataPlace]) -> FolderFiles:
+    """Everything below `roots`, each file once, leaving out workspaces of our own."""
+    found = FolderFiles([], [], [])
+    for root in outermost(roots):
+        with during("list"):
+            entries = list(_walk(root, found.special))
+        for entry in _outside_workspaces(entries):
+            if not _is_text(entry.path):
+                found.unnameable.append(ascii(entry.relative))
+            elif suffix_of(entry.relative) in IMAGE_SUFFIXES:
+                found.images.append(entry)
+            else:
+                found.others.append(entry.relative)
+    return found
+
+
+def outermost(roots: Iterable[DataPlace]) -> list[DataPlace]:
+    """`roots` as absolute places without repeats and without folders that lie inside another of them."""
+    absolute = list(dict.fromkeys(_absolute(root) for root in roots))
+    return [root for root in absolute if not any(other in root.parents for other in absolute)]
+
+
+def _absolute(root: DataPlace) -> DataPlace:
+    return root if isinstance(root, RemotePlace) else Path(os.path.abspath(root))  # noqa: PTH100 (links are kept as they are)
+
+
+def _walk(root: DataPlace, special: dict[str, str]) -> Iterator[FileEntry]:
+    def note(_path: str, relative: str, what: str) -> None:
+        special[relative if _is_text(relative) else ascii(relative)] = what
+
+    try:
+        yield from listing.walk(root, on_special=note)
+    except PermissionError as error:
+        raise UsageError(
+            f"cannot list {error.filename!r}",
+            code="cannot-list",
+            why="this user may not read that folder",
+            try_=f"chmod -R u+rX {shlex.quote(str(root))}",
+        ) from error
+
+
+def _outside_workspaces(entries: Sequence[FileEntry]) -> Iterator[FileEntry]:
+    """A workspace inside the data (a folder with our settings file) is not data."""
+    marks = [entry.relative[: -len(WORKSPACE_MARK)] for entry in entries if entry.relative.endswith("/" + WORKSPACE_MARK)]
+    prefixes = tuple(marks)
+    return (entry for entry in entries if not entry.relative.startswith(prefixes)) if prefixes else iter(entries)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is valid Unicode; names in other encodings cannot be written to any table."""
+    return not any("\ud800" <= char <= "\udfff" for char in name) if not name.isascii() else True
+
+
+def require_folders(folders: Sequence[DataPlace]) -> None:
+    """Refuse folders that do not exist, all at once."""
+    for folder in folders:
+        refuse_unlisted(folder)
+    missing = [folder for folder in folders if not folder.is_dir()]
+    if missing:
+        if isinstance(missing[0], RemotePlace) and not missing[0].exists():
+            raise explain_missing(missing[0].url)
+        raise UsageError(
+            f"no such image folder: {list_some([str(folder) for folder in missing])}",
+            code="no-such-folder",
+            why="--images takes folders that exist",
+            try_=f"ls {shlex.quote(str(missing[0].parent))}",
+        )
+
+
+def plain(text: str) -> str:
+    """The composed Unicode form: "é" is one character whichever way it was typed."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def stem_of(name: str) -> str:
+    """The name without its extension, if that is an image's."""
+    return name[: -len(suffix)] if (suffix := suffix_of(name)) in IMAGE_SUFFIXES and len(suffix) < len(name) else name
+
+
+def spellings(cell: str) -> Iterator[str]:
+    """The cell as written, then without surrounding space, then with Windows' slashes turned."""
+    yield from dict.fromkeys((cell, cell.strip(), cell.strip().replace("\\", "/")))
+
+
+class _Positions:
+    """Text to the positions that bear it; lean, because most texts occur once."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._first: dict[str, int] = {}
+        self._more: dict[str, list[int]] = {}
+        for position, text in enumerate(texts):
+            if self._first.setdefault(text, position) != position:
+                self._more.setdefault(text, []).append(position)
+
+    def of(self, text: str) -> list[int]:
+        first = self._first.get(text)
+        return [] if first is None else [first, *self._more.get(text, ())]
+
+
+class FileMatcher:
+    """Answers which files a cell means: none, one, or several that are equally likely."""
+
+    def __init__(self, entries: Sequence[FileEntry]) -> None:
+        self.entries = entries
+        self._tables: dict[tuple[Callable[[str], str], int], _Positions] = {}
+
+    def find(self, cell: str) -> list[int]:
+        """Positions of the files meant by `cell`; the letter case counts unless nothing is found that way."""
+        for normal in (plain, _folded):
+            for spelling in spellings(cell):
+                parts = [normal(part) for part in spelling.split("/") if part not in ("", ".", "..")]
+                kept = self._closest(parts, normal) if parts else []
+                if kept:
+                    return kept
+        return []
+
+    def share_found(self, cells: Sequence[str]) -> float:
+        """The share of `cells` that means at least one file."""
+        return sum(bool(self.find(cell)) for cell in cells) / max(len(cells), 1)
+
+    def _closest(self, parts: list[str], normal: Callable[[str], str]) -> list[int]:
+        """Of the files with that stem, those whose folders agree best with the cell's; a full name comes before a stem."""
+        for depth in (1, 0) if len(parts) > 1 else (0,):
+            hits = self._table(normal, depth).of(_tail(parts, depth))
+            ranked = [(closeness, hit) for hit in hits if (closeness := _closeness(self.entries[hit], parts, normal)) is not None]
+            if ranked:
+                best = max(closeness for closeness, _ in ranked)
+                return [hit for closeness, hit in ranked if closeness == best]
+        return []
+
+    def _table(self, normal: Callable[[str], str], depth: int) -> _Positions:
+        """Files by stem, with the folder they lie in (`depth` 1) or without."""
+        if (normal, depth) not in self._tables:
+            paths = (normal(entry.path.replace(os.sep, "/")) for entry in self.entries)
+            self._tables[normal, depth] = _Positions(_tail(path.rsplit("/", depth + 1), depth) for path in paths)
+        return self._tables[normal, depth]
+
+
+def _tail(parts: list[str], depth: int) -> str:
+    """The stem, below as many folders as `depth` says."""
+    return "/".join([*parts[-1 - depth : -1], stem_of(parts[-1])])
+
+
+def _closeness(entry: FileEntry, parts: list[str], normal: Callable[[str], str]) -> tuple[bool, int, bool] | None:
+    """Whether the name is the same, how many folders agree from the file upwards, whether the relative path is the same.
+
+    None when the folders clash: either the cell's must end the file's path, or the file's relative path must end the cell.
+    """
+    own = [normal(part) for part in entry.path.replace(os.sep, "/").split("/")]
+    depth, folders, shared = entry.relative.count("/"), len(parts) - 1, 0
+    while shared < min(len(own) - 1, folders) and own[-2 - shared] == parts[-2 - shared]:
+        shared += 1
+    if shared < folders and shared < depth:
+        return None
+    return (own[-1] == parts[-1], shared, shared == depth == folders)
+
+
+def _folded(text: str) -> str:
+    return plain(text.casefold()) if not text.isascii() else text.lower()
+
+
+@dataclass
+class Matches:
+    """For each row the position of its file, or `NO_FILE`, `SEVERAL_FILES` or `LEFT_OUT`; and the problems."""
+
+    positions: npt.NDArray[np.int64]
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def found(self) -> npt.NDArray[np.bool_]:
+        return self.positions >= 0
+
+    @property
+    def ambiguous(self) -> npt.NDArray[np.bool_]:
+        return np.equal(self.positions, SEVERAL_FILES)
+
+
+def match_rows(
+    table: pd.DataFrame, key: str, *, matcher: FileMatcher, excluded: FileMatcher | None = None, failure_rate: float = 0
+) -> Matches:
+    """Find the file of each row by the cell in column `key`; a row whose only files are `excluded` is left out with them.
+
+    Up to the failure rate rows without a file are left out as well, and training goes on.
+    """
+    files = matcher.entries
+    cells = [str(cell) for cell in table[key]]
+    positions = np.empty(len(cells), dtype=np.int64)
+    several: dict[str, list[int]] = {}
+    for row, cell in enumerate(cells):
+        hits = matcher.find(cell)
+        positions[row] = hits[0] if len(hits) == 1 else SEVERAL_FILES if hits else NO_FILE
+        if len(hits) > 1:
+            several[cell] = hits
+        elif not hits and excluded is not None and excluded.find(cell):
+            positions[row] = LEFT_OUT
+    matches = Matches(positions)
+    matches.findings += (
+        _missing(table, cells, positions, key, failure_rate) + _several(several, files, key) + _shared(cells, positions, files)
+    )
+    return matches
+
+
+def _missing(
+    table: pd.DataFrame, cells: list[str], positions: npt.NDArray[np.int64], key: str, failure_rate: float
+) -> list[Finding]:
+    mask = positions == NO_FILE
+    if not mask.any():
+        return []
+    names = [cells[row] for row in np.flatnonzero(mask)]
+    shown = list_some([repr(name) for name in names])
+    return [
+        Finding(
+            "rows-without-file",
+            f"{format_count(len(names), 'row')} of {len(cells):,} without an image file: {shown}",
+            severity="error",
+            evidence={
+                "count": len(names),
+                "column": key,
+                "cells": names[:1000],
+                "rows": name_rows(table, mask)[:1000],
+                "failed_share": round(len(names) / len(cells), 5),
+                "limit_share": failure_rate,
+            },
+            fix="add the files, add their folder with --images, or remove the rows",
+        )
+    ]
+
+
+def _several(several: dict[str, list[int]], files: Sequence[FileEntry], key: str) -> list[Finding]:
+    if not several:
+        return []
+    shown = [f"{cell!r} → {list_some(_told_apart([files[hit] for hit in hits]), limit=3)}" for cell, hits in several.items()]
+    paths = tuple(files[hit].path for hits in several.values() for hit in hits)
+    return [
+        Finding(
+            "ambiguous-file",
+            f"{format_count(len(several), 'cell')} of {key!r} could mean several files: {'; '.join(shown[:3])}",
+            severity="error",
+            path=paths[0],
+            paths=paths,
+            evidence={
+                "count": len(several),
+                "cells": {cell: [files[hit].path for hit in hits] for cell, hits in list(several.items())[:100]},
+            },
+            fix="write the path below the image folder in the table, or name fewer folders with --images",
+        )
+    ]
+
+
+def _told_apart(files: Sequence[FileEntry]) -> list[str]:
+    """Files with as many of their folders as it takes to tell them apart, whichever image folder they are in."""
+    common = os.path.commonpath([os.path.dirname(entry.path) for entry in files])  # noqa: PTH120 (text)
+    return [repr(os.path.relpath(entry.path, common).replace(os.sep, "/")) for entry in files]
+
+
+def _shared(cells: list[str], positions: npt.NDArray[np.int64], files: Sequence[FileEntry]) -> list[Finding]:
+    """Different cells that lead to one file; equal cells are reported as duplicate ids instead."""
+    counts = np.bincount(positions[positions >= 0], minlength=len(files))
+    claims: dict[int, set[str]] = {int(position): set() for position in np.flatnonzero(counts > 1)}
+    for row in np.flatnonzero(np.isin(positions, list(claims))) if claims else ():
+        claims[int(positions[row])].add(cells[row])
+    shared = {position: sorted(claim) for position, claim in claims.items() if len(claim) > 1}
+    if not shared:
+        return []
+    paths = tuple(files[position].path for position in shared)
+    shown = [
+        f"{files[position].relative!r} ← {list_some([repr(cell) for cell in claim], limit=3)}"
+        for position, claim in shared.items()
+    ]
+    return [
+        Finding(
+            "rows-share-file",
+            f"{format_count(len(shared), 'file')} claimed by several rows: {'; '.join(shown[:3])}",
+            severity="error",
+            path=paths[0],
+            paths=paths,
+            evidence={"count": len(shared)},
+            fix="give each image one row, or write the path so that it leads to one file",
+        )
+    ]
+
+
+def diagnose_unused(files: Sequence[FileEntry], matches: Matches, *, strict: bool = False) -> list[Finding]:
+    """Files that no row names: `strict` makes that an error."""
+    used = np.zeros(len(files), dtype=bool)
+    used[matches.positions[matches.found]] = True
+    for finding in matches.findings:
+        if finding.code == "ambiguous-file":
+            named = set(finding.paths)
+            used |= np.fromiter((entry.path in named for entry in files), dtype=bool, count=len(files))
+    if used.all():
+        return []
+    unused = [files[int(position)] for position in np.flatnonzero(~used)]
+    shown = list_some([repr(entry.relative) for entry in unused])
+    return [
+        Finding(
+            "files-without-row",
+            f"{format_count(len(unused), 'image')} of {len(files):,} that no row names: {shown}",
+            severity="error" if strict else "warning",
+            path=unused[0].path,
+            paths=tuple(entry.path for entry in unused),
+            evidence={"count": len(unused), "files": len(files)},
+            fix="they are not used: add rows for them, or name only the folders that belong to the table with --images",
+        )
+    ]
+
+
+def diagnose_special(special: dict[str, str]) -> list[Finding]:
+    """Entries that are neither files nor folders: a link to a picture that was moved, a pipe named like one."""
+    if not special:
+        return []
+    shown = list_some([f"{name!r} ({what})" for name, what in special.items()])
+    return [
+        Finding(
+            "not-a-file",
+            f"{format_count(len(special), 'entry', 'entries')} that cannot be read as a file: {shown}",
+            evidence={"count": len(special), "entries": dict(list(special.items())[:1000])},
+            fix="they are not used: mend the links (ls -l shows where they lead), or remove them",
+        )
+    ]
+
+
+def diagnose_names(found: FolderFiles, *, failure_rate: float) -> list[Finding]:
+    """Files whose names are not Unicode: they cannot be written to a manifest, so they cannot be used; few of them only warn."""
+    unnameable = found.unnameable
+    if not unnameable:
+        return []
+    share = len(unnameable) / (len(found.images) + len(unnameable))
+    return [
+        Finding(
+            "undecodable-name",
+            f"{format_count(len(unnameable), 'file')} whose name is not valid Unicode: {list_some(unnameable)}",
+            severity="error" if share > failure_rate else "warning",
+            evidence={"files": len(unnameable), "failed_share": round(share, 5), "limit_share": failure_rate},
+            fix="they are not used: rename them (convmv does so for a whole tree), such a name cannot be written to the manifest",
+        )
+    ]

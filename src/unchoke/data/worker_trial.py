@@ -1,0 +1,169 @@
+"""Can a worker process load this data? Tried for real: one process is spawned, unpickles the loader and loads a batch.
+
+In: a loader with `__getitem__` or `batch`. Out: findings, empty when it worked. The process works while its caller does something
+else; only who asks for the findings waits. What cannot be pickled is named by its attribute
+path (`loader.transform.fn`), because "cannot pickle '_thread.lock' object" helps nobody.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from unchoke.core.findings import Finding
+from unchoke.jobs.attempts import WorkerDied
+from unchoke.jobs.pool import WorkerPool
+from unchoke.pixels.image import Pixels, read_image
+from unchoke.pixels.resize import resize
+
+_BATCH = 4
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Pictures by position, each scaled to `height` × `width`."""
+
+    paths: tuple[str, ...]
+    height: int = 224
+    width: int = 224
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, position: int) -> Pixels:
+        image = read_image(self.paths[position], cover_px=max(self.height, self.width))
+        return resize(image, self.height, self.width, interpolation="bilinear")
+
+    def batch(self, positions: Sequence[int]) -> Pixels:
+        """Several pictures as one array."""
+        return np.stack([self[position] for position in positions])
+
+
+class WorkerTrial:
+    """One spawned worker that loads one batch of `loader` meanwhile. Leaving it early ends the worker."""
+
+    def __init__(self, loader: Any, *, name: str = "loader") -> None:
+        self._loader, self._name = loader, name
+        self._refused: list[Finding] = []
+        theirs = type(loader).__module__.partition(".")[0] != "unchoke"
+        self._pool: WorkerPool[Any, int] = WorkerPool(load_one_batch, size=1, setup=None, setup_args=(), import_main=theirs)
+        try:
+            pickle.dumps(loader)
+        except Exception as error:  # pickling runs any code the object defines
+            self._refused = [_unpicklable(loader, error, name)]
+        else:
+            self._pool.give(loader)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def findings(self) -> list[Finding]:
+        """Wait for the batch; what kept the worker from loading it."""
+        if self._refused:
+            return self._refused
+        outcome = self._pool.next_outcome()
+        if outcome.error is None:
+            return []
+        return [
+            Finding(
+                code="worker-cannot-load",
+                severity="error",
+                stage="load",
+                message=f"a spawned worker could not load a batch: {type(outcome.error).__name__}: {outcome.error}",
+                evidence={"traceback": outcome.traceback_text[-2000:]},
+                fix=_remedy(self._loader, self._name, outcome.error),
+            )
+        ]
+
+
+def try_worker(loader: Any, *, name: str = "loader") -> list[Finding]:
+    """Spawn one worker, hand it `loader`, load one batch there, and wait for it."""
+    with WorkerTrial(loader, name=name) as trial:
+        return trial.findings()
+
+
+def _remedy(loader: Any, name: str, error: BaseException) -> str:
+    kind = type(loader)
+    if kind.__module__ == "__main__":
+        return (
+            f"{kind.__qualname__} is defined in __main__ (a script or a notebook), where a spawned worker may not find it: "
+            "move it into a module, and the rest of the script below `if __name__ == '__main__':`"
+        )
+    if isinstance(error, WorkerDied):
+        return (
+            "a worker imports the main script anew: put its code below `if __name__ == '__main__':`; "
+            "if it is there already, the process was killed, most often for memory"
+        )
+    return f"make {name}[0] work in a fresh process: the evidence holds the worker's traceback"
+
+
+def load_one_batch(loader: Any) -> int:
+    """What the worker does: the first few items, as one batch where the loader can."""
+    if not hasattr(loader, "__len__") or not (hasattr(loader, "__getitem__") or hasattr(loader, "batch")):
+        return len(list(itertools.islice(iter(loader), _BATCH)))
+    positions = list(range(min(_BATCH, len(loader))))
+    if not positions:
+        raise IndexError("it has no items: its length is 0")
+    if hasattr(loader, "batch"):
+        return len(loader.batch(positions))
+    return len([loader[position] for position in positions])
+
+
+def _unpicklable(loader: Any, error: Exception, name: str) -> Finding:
+    path, culprit = find_unpicklable(loader, name)
+    return Finding(
+        code="unpicklable",
+        severity="error",
+        stage="load",
+        message=f"{path} cannot be sent to a worker: {type(culprit).__name__} does not pickle ({error})",
+        evidence={"attribute": path, "type": type(culprit).__name__},
+        fix=f"open or build {path} inside the worker (on first use), or replace it by a function at module level",
+    )
+
+
+def find_unpicklable(value: Any, path: str) -> tuple[str, Any]:
+    """The deepest attribute or element that does not pickle by itself, and its path."""
+    seen: set[int] = set()
+    while True:
+        seen.add(id(value))
+        for child_path, child in _children(value, path):
+            if id(child) not in seen and not _pickles(child):
+                value, path = child, child_path
+                break
+        else:
+            return path, value
+
+
+def _children(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"{path}[{key!r}]", child) for key, child in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"{path}[{index}]", child) for index, child in enumerate(value))
+    elif isinstance(value, functools.partial):
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
+    elif not isinstance(value, type):
+        names = [*getattr(value, "__dict__", {}), *_slots(type(value))]
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in names if hasattr(value, name))
+
+
+def _slots(kind: type) -> list[str]:
+    """The slots a class and its ancestors declare; one may be declared as a single text."""
+    declared = [vars(ancestor).get("__slots__", ()) for ancestor in kind.__mro__]
+    return [name for slots in declared for name in ([slots] if isinstance(slots, str) else slots)]
+
+
+def _pickles(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # as above: any code may run, and any failure means no
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""`unchoke doctor`: this machine, what was chosen for it, and why; with --on, each node of a cluster. Changes nothing.
+
+The report as text: the facts, then each choice with its value and reason; then the nodes, and what could go wrong, with the
+libraries in scripts beside unchoke or between the nodes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unchoke.core.choices import Choice
+from unchoke.core.findings import Finding
+from unchoke.core.units import format_bytes, format_count
+from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
+from unchoke.jobs.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
+from unchoke.machine.detect import detect_machine
+from unchoke.machine.library_trial import LibraryTrial
+from unchoke.machine.machine_facts import Accelerator, MachineFacts
+from unchoke.machine.policy import Policy, choose_policy
+from unchoke.runs.report.layout import columns
+from unchoke.runs.report.text import render_findings
+
+_NODE_COLUMNS = ("node", "cores", "memory", "device", "python", "torch", "openvino", "clock")
+_FLAGS_SHOWN = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "bf16", "i8mm")
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """A machine and what was chosen for it: what `unchoke doctor` shows."""
+
+    facts: MachineFacts
+    """What the machine is."""
+    policy: Policy
+    """What was chosen for it, each with its reason."""
+    nodes: Sequence[NodeReport] = ()
+    """The nodes of the cluster that was asked about."""
+    findings: Sequence[Finding] = ()
+    """What could go wrong: libraries that scripts cannot import, and what differs between nodes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        found = [finding.to_dict() for finding in self.findings]
+        own = {"facts": self.facts.to_dict(), **self.policy.to_dict(), "findings": found}
+        return {**own, "nodes": [node.to_dict() for node in self.nodes]} if self.nodes else own
+
+
+def doctor(*, folder: Path | str = ".", overrides: Mapping[str, Any] | None = None, on: str | None = None) -> DoctorReport:
+    """Detect the machine and choose for it; `folder` says which disk is meant. With `on`, ask every node of that cluster, too."""
+    with LibraryTrial() as trial:
+        facts = detect_machine(Path(folder))
+        policy = choose_policy(facts, overrides=overrides)
+        try:
+            cluster = cluster_at(on)
+            nodes = [] if cluster is None else ask_nodes(cluster)
+        finally:
+            leave_cluster()
+        unsound = trial.finding()
+    findings = [*([unsound] if unsound else []), *(diagnose_nodes(nodes) if nodes else ())]
+    return DoctorReport(facts, policy, nodes, findings)
+
+
+def render_doctor(report: DoctorReport, *, width: int = 110) -> str:
+    """The report as lines no wider than `width`, as far as single words allow."""
+    facts = _rows(_fact_rows(report.facts), width=width)
+    choices = _choice_lines(report.policy.choices, width=width)
+    lines = ["This machine", *facts, "", "Chosen for it", *choices]
+    if report.nodes:
+        lines += ["", f"The cluster: {count_nodes(report.nodes)}", render_nodes(report.nodes)]
+    if report.findings:
+        lines += ["", render_findings(report.findings).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def render_nodes(reports: Sequence[NodeReport]) -> str:
+    """The nodes as a table."""
+    return columns([_node_row(report) for report in reports], header=_NODE_COLUMNS, indent="  ")
+
+
+def _node_row(report: NodeReport) -> tuple[str, ...]:
+    facts, node = report.facts, report.node
+    if facts is None or report.versions is None:
+        return (str(node), str(node.cpus), "", report.problem, "", "", "", "")
+    cards = ", ".join(f"{card.kind}:{card.index} {card.name}" for card in facts.accelerators)
+    shown = [report.versions[name] or "missing" for name in ("python", "torch", "openvino")]
+    cores, memory = f"{node.cpus} of {facts.cores}", format_bytes(facts.memory_bytes)
+    return (str(node), cores, memory, cards or "no card", *shown, f"{report.clock_off_s:+.2f} s")
+
+
+def count_nodes(reports: Sequence[NodeReport]) -> str:
+    """How many machines that are, in words."""
+    usable = [report for report in reports if not report.problem]
+    cores, cards = sum(report.node.cpus for report in usable), sum(report.node.gpus for report in usable)
+    words = f"{format_count(len(usable), 'node')} with {format_count(cores, 'core')}"
+    return f"{words} and {format_count(cards, 'card')}" if cards else words
+
+
+def _fact_rows(facts: MachineFacts) -> list[tuple[str, str]]:
+    flags = [flag for flag in _FLAGS_SHOWN if flag in facts.cpu_flags]
+    rows = [
+        ("system", f"{facts.system} {facts.system_version} on {facts.machine}"),
+        ("processor", f"{facts.cpu_name}, {format_count(facts.cores, 'usable core')}"),
+        ("instructions", ", ".join(flags) or "none of those that matter here"),
+        ("memory", f"{format_bytes(facts.memory_bytes)}, {format_bytes(facts.memory_available_bytes)} available"),
+        ("disk", f"{format_bytes(facts.disk_free_bytes)} free"),
+        ("open files", _descriptors(facts)),
+        *(("accelerator", _accelerator(card)) for card in facts.accelerators),
+        ("python", facts.python_version),
+        ("torch", f"{facts.torch_version or 'not installed'}{f', CUDA {facts.cuda_version}' if facts.cuda_version else ''}"),
+        ("openvino", facts.openvino_version or "not installed"),
+    ]
+    return rows + [("note", note) for note in facts.notes]
+
+
+def _descriptors(facts: MachineFacts) -> str:
+    if facts.descriptor_limit is None:
+        return "no limit"
+    hard, soft = facts.descriptor_limit_hard, facts.descriptor_limit
+    return f"{soft:,} at a time{f' (may be raised to {hard:,})' if hard is not None and hard > soft else ''}"
+
+
+def _accelerator(card: Accelerator) -> str:
+    parts = [f"{card.kind}:{card.index} {card.name}", format_bytes(card.memory_bytes)]
+    if card.unified:
+        parts.append("shared with the machine")
+    if card.capability is not None:
+        parts.append(f"capability {card.capability[0]}.{card.capability[1]}")
+    if card.driver:
+        parts.append(f"driver {card.driver}")
+    return ", ".join(parts)
+
+
+def _rows(rows: list[tuple[str, str]], *, width: int) -> list[str]:
+    indent = max(len(name) for name, _ in rows) + 4
+    return [line for name, text in rows for line in _wrapped(f"  {name}".ljust(indent), text, width=width)]
+
+
+def _choice_lines(choices: tuple[Choice, ...], *, width: int) -> list[str]:
+    name_width = max(len(choice.name) for choice in choices)
+    value_width = max(len(_value(choice.value)) for choice in choices if len(_value(choice.value)) <= 16)
+    lines: list[str] = []
+    for choice in choices:
+        value = _value(choice.value)
+        head = f"  {choice.name.ljust(name_width)}  "
+        if len(value) > value_width:
+            lines.append(head + value)
+            value, head = "", " " * len(head)
+        lines += _wrapped(f"{head}{value.ljust(value_width)}  ", _reason(choice), width=width)
+    return lines
+
+
+def _reason(choice: Choice) -> str:
+    measured = choice.evidence.get("measured")
+    return f"{choice.reason} [{measured}]" if measured else choice.reason
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ", then ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _wrapped(head: str, text: str, *, width: int) -> list[str]:
+    return textwrap.wrap(text, width=max(width, len(head) + 20), initial_indent=head, subsequent_indent=" " * len(head)) or [head]

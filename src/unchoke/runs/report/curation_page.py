@@ -1,0 +1,89 @@
+"""The page of `unchoke curate`: findings by kind, each with its photos, its words and what is suggested.
+
+In: the dictionary of the result, and where each photo lies. Out: one self-contained HTML file. A photo that cannot be shown has
+its name alone. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unchoke.core import atomic
+from unchoke.core.units import format_count, format_seconds
+from unchoke.runs.report.page import environment, make_thumbnail, page_parts
+
+Thumbnails = Mapping[str, str]
+MOST_OF_KIND = 24
+"""Findings of one kind that are shown."""
+MOST_PHOTOS = 4
+"""Photos of one finding that are shown."""
+
+
+def shown_photos(result: Mapping[str, Any]) -> list[str]:
+    """The photos that the page will show."""
+    shown = (id_ for findings in _by_kind(result).values() for one in findings for id_ in one["photos"][:MOST_PHOTOS])
+    return list(dict.fromkeys(shown))
+
+
+def save_curation_page(result: Mapping[str, Any], file: Path, thumbnails: Thumbnails, kinds: Mapping[str, str]) -> None:
+    """Write the page; `thumbnails` are data URIs by photo, `kinds` says what each kind is."""
+    atomic.write_text(file, render_curation_page(result, thumbnails, kinds))
+
+
+def render_curation_page(result: Mapping[str, Any], thumbnails: Thumbnails, kinds: Mapping[str, str]) -> str:
+    """The whole page."""
+    findings = result["findings"]
+    sections = [
+        {
+            "kind": kind,
+            "about": kinds.get(kind, ""),
+            "count": sum(one["kind"] == kind for one in findings),
+            "findings": [_shown(one, thumbnails) for one in some],
+        }
+        for kind, some in _by_kind(result).items()
+    ]
+    about = f"{format_count(result['num_photos'], 'photo')}, {format_count(len(findings), 'finding')}, "
+    about += f"{len(result['queue']):,} to decide, "
+    return (
+        environment()
+        .get_template("curation.html.j2")
+        .render(
+            **page_parts(styles=("report.css", "curation.css"), scripts=()),
+            about=about + format_seconds(result["seconds"]),
+            data=result["data"],
+            num_wrong=result["num_wrong"],
+            notes=result.get("notes", ()),
+            sections=sections,
+        )
+    )
+
+
+def _by_kind(result: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """The first findings of each kind, kinds in the order of their most pressing one."""
+    found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for one in result["findings"]:
+        if len(found[one["kind"]]) < MOST_OF_KIND:
+            found[one["kind"]].append(one)
+    return found
+
+
+def _shown(finding: Mapping[str, Any], thumbnails: Thumbnails) -> dict[str, Any]:
+    photos = [{"name": id_, "picture": thumbnails.get(id_, "")} for id_ in finding["photos"][:MOST_PHOTOS]]
+    decisions = [f"{one['what']} {one['value']}" for one in finding["suggested"][:1]]
+    return {
+        "id": finding["id"],
+        "message": finding["message"],
+        "score": f"{finding['score']:.2f}",
+        "suggested": decisions[0] if decisions else "",
+        "settled": finding["settled"],
+        "photos": photos,
+        "more": max(0, len(finding["photos"]) - MOST_PHOTOS),
+    }
+
+
+def thumbnail_of(image_hwc: Any) -> str:
+    """A photo as the page shows it."""
+    return make_thumbnail(image_hwc, side_px=144)

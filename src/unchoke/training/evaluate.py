@@ -1,0 +1,279 @@
+"""`evaluate`: score a run again from its files, without training.
+
+The samples, splits, truths and extra inputs are those of `predictions.csv`. Features and activations come from the workspace's
+cache, or from the run's own folder when it was exported. A network of which nothing is frozen has no cache: its pictures are read
+again, or come with the export.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.clock import StageTimers
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.events import OnEvent, StageDone, StageStarted
+from unchoke.core.fingerprint import digest_contents
+from unchoke.core.mixing import hash_ids
+from unchoke.core.record import Interval, RunRecord, TrainingRecord
+from unchoke.core.seals import verify
+from unchoke.core.workspace import out_option
+from unchoke.data.sample_set import input_column
+from unchoke.features.encoders import EncoderSpec
+from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored
+from unchoke.jobs.queue import JobQueue
+from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.report.json import to_jsonable
+from unchoke.runs.report.text import render_fit_result
+from unchoke.runs.session import default_listener
+from unchoke.training.data import Problem, ProblemKind
+from unchoke.training.heads.trained_head import load_head
+from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.network.sources import ActivationSource, InputSource
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
+from unchoke.training.results import plain_metrics
+from unchoke.training.scoring.constant_answer import ConstantAnswer
+from unchoke.training.scoring.judge import GROUP, JUDGED, Outputs, ScoredOutputs, judge, run_head
+from unchoke.training.scoring.predictions_file import load_predictions
+
+EXPORTED_FEATURES = "features.npz"
+EXPORTED_PIXELS = "pixels.npz"
+_PIXELS = "pixels"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Fresh scores of a run, beside what its record says."""
+
+    record: RunRecord
+    """What the run's own record says."""
+    judged: ScoredOutputs
+    """The fresh scores."""
+    timings: dict[str, float]
+    """Seconds by stage."""
+    report_command: str
+    """The command that writes the run's report."""
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Interval]]:
+        """The fresh scores with their intervals, by split and name."""
+        return {split: scores.values for split, scores in self.judged.scores.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"run": self.record.run, **plain_metrics(self.metrics), "baseline": self._baseline, "timings": self.timings}
+
+    @property
+    def _baseline(self) -> Any:
+        return to_jsonable(self.judged.baseline.to_dict()) if self.judged.baseline else None
+
+    def to_text(self) -> str:
+        declared = TrainingRecord(targets=self.record.training.targets if self.record.training else None)
+        fresh = {"metrics": self.metrics, "timings": self.timings, "images_per_s": None, "training": declared}
+        fresh |= {"baseline": self.judged.baseline, "value_intervals": self.judged.value_intervals}
+        return render_fit_result(self.record.model_copy(update=fresh), next_command=self.report_command)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A run opened from its files: what was to be learnt, and a function that gives outputs for val and test."""
+
+    problem: Problem
+    outputs: Callable[[], Outputs]
+    weights: tuple[float, ...] | None = None
+    groups: list[str] | None = None
+    """Of each sample, where the run knew some."""
+
+
+def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> Evaluation:
+    """Score val and test of `run` again, with the weights it saved."""
+    listener = on_event or default_listener()
+    timers = StageTimers()
+    with timers.stage("load"):
+        found = find_run(run, out=out)
+        found.refuse_masks("unchoke evaluate")
+        opened = _open_run(found, listener)
+    listener(StageStarted("evaluate"))
+    with timers.stage("evaluate"):
+        outputs = opened.outputs()
+    with timers.stage("score"):
+        answer = ConstantAnswer.of_record(found.record)
+        judged = judge(outputs, opened.problem, seed=_seed(found), weights=opened.weights, groups=opened.groups, answer=answer)
+    listener(StageDone("evaluate", timers.seconds["evaluate"] + timers.seconds["score"]))
+    return Evaluation(found.record, judged, timers.seconds, _report_command(found))
+
+
+def _report_command(found: FoundRun) -> str:
+    """How to get the report of this very run: by its name in a workspace, by its folder where it was exported."""
+    if found.workspace is None:
+        return f"unchoke report {shlex.quote(str(found.folder))}"
+    return f"unchoke report {found.record.run}{out_option(found.workspace.root)}"
+
+
+def _open_run(found: FoundRun, listener: OnEvent) -> OpenRun:
+    if found.is_blend:
+        return _open_blend_run(found)
+    return _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
+
+
+def _open_blend_run(found: FoundRun) -> OpenRun:
+    """What the models said together is kept with the run: every one of them has features of its own, and has to be there."""
+    blended, table = load_blend(found.head_file), _load_judged(found)
+    for one in blended.models:
+        verify(replace(found, model=one.file).head_file)
+    problem, weights = as_problem(blended.kind, blended.names, table), blended.extra["target_weights"]
+    return OpenRun(problem, lambda: blended.outputs, None if weights is None else tuple(weights), _groups(table))
+
+
+def _open_head_run(found: FoundRun) -> OpenRun:
+    head, extra = load_head(found.head_file)
+    table = _load_judged(found)
+    problem = as_problem(head.kind, head.names, table)
+    placement = place_features(found, extra["fingerprint"], problem.sample_ids)
+    source = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
+    return OpenRun(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")), groups=_groups(table))
+
+
+def _open_network_run(found: FoundRun, on_event: OnEvent) -> OpenRun:
+    trained, extra = load_network(found.head_file)
+    table = _load_judged(found)
+    problem = as_problem(trained.kind, trained.names, table)
+    inputs = table[[input_column(name) for name in trained.input_names]].to_numpy(np.float32) if trained.input_names else None
+    source = _network_source(found, trained, extra, problem.sample_ids, on_event)
+    ready = open_network(found, trained, on_event=on_event, as_in_training=True)
+
+    def outputs() -> Outputs:
+        where = {split: problem.positions(split) for split in JUDGED if len(problem.positions(split))}
+        return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
+
+    return OpenRun(problem, outputs, trained.targets.weights if trained.targets else None, _groups(table))
+
+
+def _groups(table: pd.DataFrame) -> list[str] | None:
+    """As the run was judged by; runs of before groups were kept have none."""
+    return table[GROUP].tolist() if GROUP in table else None
+
+
+def _network_source(
+    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], on_event: OnEvent
+) -> InputSource:
+    """What the network was shown of the judged samples: cached activations, exported pixels, or the pictures themselves."""
+    if not trained.is_whole:
+        store = open_activations(found, extra["fingerprint"], sample_ids)
+        return ActivationSource(store, hash_ids(sample_ids), 0)
+    if found.workspace is not None:
+        pictures = open_pictures(found, trained, extra, sample_ids, on_event=on_event)
+        refuse_other_contents(found, pictures.digests())
+        return pictures
+    return RowsInMemory(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
+
+
+def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.uint8]:
+    file = found.folder / EXPORTED_PIXELS
+    if not file.exists():
+        raise UsageError(
+            f"{found.folder} cannot be evaluated by itself: its pictures are not in it",
+            code="pictures-not-exported",
+            why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
+            try_=f"unchoke evaluate {found.record.run} in its workspace, or unchoke predict {found.folder} IMAGES here",
+        )
+    verify(file)
+    place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
+    _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
+    with np.load(file, allow_pickle=False) as shard:
+        pixels: NDArray[np.uint8] = shard[_PIXELS]
+    return pixels[[place[sample_id] for sample_id in sample_ids]]
+
+
+def _load_judged(found: FoundRun) -> pd.DataFrame:
+    table = load_predictions(found.folder / "predictions.csv")
+    if not len(table):
+        raise UsageError(
+            f"{found.record.run} has nothing to be judged by",
+            code="nothing-to-evaluate",
+            why="all of its samples were trained on: there was neither a val nor a test split",
+            try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
+        )
+    return table
+
+
+def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -> Problem:
+    """The judged samples as a problem again: positions follow the table's rows."""
+    if kind == "classification":
+        targets: NDArray[Any] = pd.Categorical(table["truth"], categories=list(names)).codes.astype(np.int64)
+    else:
+        targets = table[[f"truth/{name}" for name in names]].to_numpy(dtype=np.float32)
+    splits = {split: np.flatnonzero(table["split"].to_numpy() == split).astype(np.int64) for split in ("train", *JUDGED)}
+    return Problem(kind, names, targets, splits, table["sample_id"].tolist())
+
+
+def open_activations(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> FeatureStore:
+    """The plain views a network was trained on; augmented ones are for training alone."""
+    placement = place_features(found, fingerprint, sample_ids)
+    shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in placement.shards[:1]]
+    return FeatureStore(placement, row_shape=shapes[0] if shapes else (1,))
+
+
+def place_features(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> Placement:
+    """Where the features of `sample_ids` lie: in the workspace, or in the exported folder."""
+    exported = found.folder / EXPORTED_FEATURES
+    if exported.exists():
+        verify(exported)
+        place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(exported))}
+        _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
+        rows = np.array([place[sample_id] for sample_id in sample_ids], np.int32)
+        return Placement((exported,), np.zeros(len(rows), np.int32), rows)
+    if found.workspace is None:
+        raise _features_gone(sample_ids)
+    queue = JobQueue.load(found.workspace.features)
+    stored = open_stored(queue, fingerprint, sample_ids, done=queue.state(fingerprint).done)
+    _refuse_missing([sample_id for sample_id, there in zip(sample_ids, stored.present, strict=True) if not there])
+    jobs = queue.jobs(fingerprint)
+    refuse_other_contents(found, {item: content for job in jobs for item, content in zip(job.items, job.contents, strict=True)})
+    return stored.placement
+
+
+def refuse_other_contents(found: FoundRun, contents: Mapping[str, str]) -> None:
+    """Refuse to judge a run by other photos than it was judged by: files may have come under the names of others since.
+
+    `contents` are digests of files by sample id. Runs of before these were recorded are judged by what has the same names.
+    """
+    if not (recorded := found.record.data.content_digests) or found.workspace is None:
+        return
+    table = load_predictions(found.folder / "predictions.csv")
+    ids = {str(split): rows["sample_id"].tolist() for split, rows in table.groupby("split")}
+    here = {split: digest_contents({one: contents.get(one, "") for one in ids.get(split, ())}) for split in recorded}
+    if changed := [split for split in JUDGED if split in recorded and here[split] != recorded[split]]:
+        record = found.record
+        raise DataError(
+            f"{record.run} cannot be judged: the {' and '.join(changed)} photos at hand are not those it was judged on",
+            code="photos-changed",
+            why="files under the same names hold other pictures now, which it may have been trained on",
+            try_=f"put its photos back, or train on those there are now: {record.command}{out_option(found.workspace.root)}",
+        )
+
+
+def _refuse_missing(missing: list[str]) -> None:
+    if missing:
+        raise _features_gone(missing)
+
+
+def _features_gone(missing: Sequence[str]) -> DataError:
+    return DataError(
+        f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
+        code="features-gone",
+        why="they are kept in features/ of the workspace, or in features.npz of an exported run",
+        try_="run `unchoke extract` in the workspace, or export the run again",
+    )
+
+
+def _seed(found: FoundRun) -> int:
+    picked = [row.config["seed"] for row in found.record.sweep if row.picked]
+    return int(picked[0]) if picked else 0

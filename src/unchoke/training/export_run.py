@@ -1,0 +1,253 @@
+"""`runs export`: one folder with everything `predict`, `evaluate` and `report` need on another machine.
+
+It holds the run's files, the encoder's weights as safetensors (where a part of it is frozen), and what the judged samples were
+shown as: their features, the activations at the cut, or, for a network that was trained as a whole, their pixels.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core import atomic, listing, seals
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Note, OnEvent
+from unchoke.core.fingerprint import digest_file
+from unchoke.core.units import format_bytes, format_count
+from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
+from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
+from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.run_files import seal_run
+from unchoke.runs.session import default_listener
+from unchoke.training.checkpoints import load_checkpoint
+from unchoke.training.data import Positions
+from unchoke.training.evaluate import (
+    EXPORTED_FEATURES,
+    EXPORTED_PIXELS,
+    open_activations,
+    place_features,
+    refuse_other_contents,
+)
+from unchoke.training.heads.trained_head import load_head
+from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
+from unchoke.training.scoring.predictions_file import load_predictions
+
+ENCODER_FILE = "encoder.safetensors"
+MOST_PIXEL_BYTES = 200_000_000
+"""Beyond this the judged samples' pixels stay behind: an export is something to carry, and pictures can be shown again."""
+_COPIED = ("record.json", "predictions.csv", "history.json", "report.html", "checkpoints/best_head.pt")
+_CHUNK_BYTES = 64_000_000
+
+
+def export_run(
+    run: str | Path,
+    to: Path | str,
+    *,
+    weights: Path | str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """Make the folder `to`, whole or not at all. Where it holds this very run already, that is said and nothing is done."""
+    to = Path(to)
+    listener = on_event or default_listener()
+    if to.exists() and not (to / seals.SEALS).is_file():
+        raise _in_the_way(to)
+    found = find_run(run, out=out)
+    if to.exists():
+        if not _holds(to, found):
+            raise _in_the_way(to)
+        listener(Note(f"{found.record.run} was exported to {to} already"))
+        return _about(to, found)
+    atomic.sweep_temporaries(to.parent, of=to.name)
+    with atomic.build_folder(to) as built:
+        for relative in _COPIED:
+            (built / relative).parent.mkdir(parents=True, exist_ok=True)
+            seals.verify(found.folder / relative)
+            shutil.copy2(found.folder / relative, built / relative)
+        with_network = partial(_export_network, listener=listener)
+        export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
+        export = _export_blend if found.is_blend else export
+        names, told = export(found, built, weights)
+        seal_run(built, names)
+    listener(Note(f"{found.record.run} {told}"))
+    return _about(to, found)
+
+
+def _about(to: Path, found: FoundRun) -> dict[str, Any]:
+    size_bytes = sum(file.size_bytes for file in listing.walk(to))
+    return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
+
+
+def _in_the_way(to: Path) -> UsageError:
+    why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
+    return UsageError(f"{to} exists already", code="output-exists", why=why, try_=try_)
+
+
+def _holds(to: Path, found: FoundRun) -> bool:
+    """Whether `to` is an export of this run as it is now, with every file as it was written."""
+    seals.verify_all(to)
+    return all((to / name).is_file() and digest_file(to / name) == digest_file(found.folder / name) for name in _COPIED)
+
+
+def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
+    """Every model with the weights of its encoder; what they said of the judged samples is in the run's own file."""
+    names = []
+    for one in load_blend(found.head_file).models:
+        model = replace(found, model=one.file)
+        seals.verify(model.head_file)
+        shutil.copy2(model.head_file, built / "checkpoints" / one.file)
+        extra = load_checkpoint(model.head_file)["extra"]
+        save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))
+        names += [f"checkpoints/{one.file}", encoder_file(model)]
+    return names, f"with {format_count(len(names) // 2, 'model')} of its blend and the weights of every encoder"
+
+
+def encoder_file(found: FoundRun) -> str:
+    """Where an exported run has its encoder's weights; the models of a blend have one each."""
+    return ENCODER_FILE if found.model == FoundRun.model else f"{Path(found.model).stem}_{ENCODER_FILE}"
+
+
+def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
+    """The encoder and the judged samples' features, every view of them. Returns the files, and what to say of them."""
+    head, extra = load_head(found.head_file)
+    encoder = encoder_of(found, extra, weights=weights)
+    sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
+    placement = place_features(found, extra["fingerprint"], sample_ids)
+    source = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
+    save_rows(built / EXPORTED_FEATURES, source.all_views(np.arange(len(sample_ids), dtype=np.int64)), sample_ids)
+    save_encoder(encoder, built)
+    return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"
+
+
+def _export_network(found: FoundRun, built: Path, weights: Path | str | None, *, listener: OnEvent) -> tuple[list[str], str]:
+    """The same for a network: of which part was frozen, that part's encoder and activations; of which none was, pixels."""
+    trained, extra = load_network(found.head_file)
+    sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
+    if trained.is_whole:
+        return _save_pixels(found, trained, extra, sample_ids, built, listener)
+    save_encoder(encoder_of(found, extra, weights=weights), built)
+    store = open_activations(found, extra["fingerprint"], sample_ids)
+    chunks = (store.rows(where) for where in _chunks(len(sample_ids), 2 * store.dim))
+    name = POOLED if len(store.row_shape) == 1 else ACTIVATIONS
+    size = _save_rows(built / EXPORTED_FEATURES, name, chunks, (len(sample_ids), *store.row_shape), sample_ids, np.float16)
+    held = f"the activations it was judged on ({format_bytes(size)} for {format_count(len(sample_ids), 'image')})"
+    return [EXPORTED_FEATURES, ENCODER_FILE], f"with its encoder's weights and {held}"
+
+
+def _export_masks(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
+    """What drawing masks of other scenes needs: of a frozen backbone, its weights; one that was trained is in the run's own."""
+    from unchoke.masks.segmenter import WHOLE
+    from unchoke.masks.trained_segmenter import load_segmenter
+
+    trained = load_segmenter(found.folder)
+    if trained.cut == WHOLE:
+        return [], "with all its weights"
+    spec = trained.spec
+    encoder = load_encoder(spec.encoder, weights=weights_of(found, weights))
+    _refuse_other_weights(encoder, spec.encoder, spec.weights_sha256)
+    save_encoder(encoder, built)
+    return [ENCODER_FILE], "with its encoder's weights"
+
+
+def _save_pixels(
+    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: list[str], built: Path, listener: OnEvent
+) -> tuple[list[str], str]:
+    if found.workspace is None:
+        return _copy_pixels(found, built)
+    pictures = open_pictures(found, trained, extra, sample_ids, on_event=listener)
+    refuse_other_contents(found, pictures.digests())
+    size, images = len(sample_ids) * pictures.sample_bytes, format_count(len(sample_ids), "image")
+    if size > MOST_PIXEL_BYTES:
+        left = (
+            f"the pixels of the {images} it was judged on take {format_bytes(size)}, more than {format_bytes(MOST_PIXEL_BYTES)}"
+        )
+        listener(Note(f"{left}: they stay here, so the export predicts but cannot be evaluated by itself", "warning"))
+        return [], "with all its weights"
+    chunks = (pictures.pixels(where) for where in _chunks(len(sample_ids), pictures.sample_bytes))
+    shape = (len(sample_ids), *pictures.pixel_shape)
+    _save_rows(built / EXPORTED_PIXELS, "pixels", chunks, shape, sample_ids, np.uint8)
+    return [EXPORTED_PIXELS], f"with all its weights and the pixels it was judged on ({format_bytes(size)} for {images})"
+
+
+def _copy_pixels(found: FoundRun, built: Path) -> tuple[list[str], str]:
+    """An export of an export."""
+    if not (found.folder / EXPORTED_PIXELS).exists():
+        return [], "with all its weights"
+    shutil.copy2(found.folder / EXPORTED_PIXELS, built / EXPORTED_PIXELS)
+    return [EXPORTED_PIXELS], "with all its weights and the pixels it was judged on"
+
+
+def _chunks(num: int, sample_bytes: int) -> Iterator[Positions]:
+    """Positions, as many at a time as memory should hold."""
+    step = max(1, _CHUNK_BYTES // max(1, sample_bytes))
+    return (np.arange(start, min(start + step, num), dtype=np.int64) for start in range(0, num, step))
+
+
+def _save_rows(
+    file: Path,
+    name: str,
+    chunks: Iterable[NDArray[Any]],
+    shape: tuple[int, ...],
+    sample_ids: Sequence[str],
+    dtype: type[np.generic],
+) -> int:
+    """An uncompressed NPZ such as `save_shard` writes, filled chunk by chunk: activations may be larger than memory."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    ids = np.array(sample_ids, dtype=np.str_) if sample_ids else np.array([], dtype="<U1")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(member, header)
+            for rows in chunks:
+                member.write(np.ascontiguousarray(rows).data)
+        with archive.open("sample_id.npy", "w") as member:
+            np.lib.format.write_array(member, ids, allow_pickle=False)
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def save_encoder(encoder: Encoder, built: Path, name: str = ENCODER_FILE) -> None:
+    from safetensors.torch import save_file
+
+    save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / name)
+    shutil.copymode(built / "record.json", built / name)  # the library writes it for its owner alone
+
+
+def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:
+    """The very encoder a run was trained with, refused if its weights are not the same ones."""
+    spec = EncoderSpec.from_dict(extra["encoder"])
+    encoder = load_encoder(spec.name, weights=weights_of(found, weights), input_px=spec.input_px)
+    _refuse_other_weights(encoder, spec.name, spec.weights_sha256)
+    return encoder
+
+
+def weights_of(found: FoundRun, weights: Path | str | None = None) -> Path | None:
+    """The file with a run's encoder: the one named, the one that was exported with it, or the one its workspace remembers."""
+    exported = found.folder / encoder_file(found)
+    return Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
+
+
+def _refuse_other_weights(encoder: Encoder, name: str, sha256: str) -> None:
+    if encoder.spec.weights_sha256 != sha256:
+        raise UsageError(
+            f"the weights of {name} here are not those the run was trained with",
+            code="other-weights",
+            why=f"their hash is {encoder.spec.weights_sha256[:12]}, the run's is {sha256[:12]}",
+            try_="pass the original file with --weights, or use an exported run, which carries its weights",
+        )
+
+
+def _weights_setting(found: FoundRun) -> Path | None:
+    """The weights file the workspace's settings name, if any."""
+    from unchoke.core.remembered import load_remembered
+
+    remembered = load_remembered(found.workspace).get("weights") if found.workspace else None
+    return Path(remembered) if remembered and Path(remembered).exists() else None

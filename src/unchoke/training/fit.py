@@ -1,0 +1,192 @@
+"""`fit`, `train` and `extract`: the main job from DATA to a report, and its parts.
+
+Each owns the workspace, does what is missing, and says what it found. Run again after a kill, or for no reason at all, they go on
+from what is there. What is heavy is loaded while files are read (`training/pipeline.py` needs it), and not at all for a run
+that is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke.core.errors import UsageError
+from unchoke.core.events import OnEvent
+from unchoke.core.findings import Finding
+from unchoke.core.head_start import HeadStart, Steps
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.data.check_samples import Inspection, gate, prepare, tell_findings
+from unchoke.data.sample_set import Samples
+from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS
+from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.readers import preload_readers, worth_processes
+from unchoke.machine.detect import has_card_driver, usable_cores
+from unchoke.runs.session import Session, open_session
+from unchoke.training.finished import is_likely_done, recall_run
+from unchoke.training.results import ExtractResult, FitResult, FollowerResult
+
+if TYPE_CHECKING:
+    from unchoke.training.network.distributed import Participant
+
+
+def fit(
+    data: str | Path | None = None,
+    *,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> FitResult:
+    """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
+    typed = {"data": data, **options}
+    with _taking_part() as part:
+        if part is not None and part.follows:
+            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
+        with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
+            return _rehearse(session) if dry_run else _once_or_each_fold(session, _fit_once)
+
+
+def train(
+    data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
+) -> FitResult:
+    """`fit` without the gate in front: for the next experiment on data that was checked before."""
+    with _taking_part() as part:
+        if part is not None and part.follows:
+            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
+        with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
+            return _once_or_each_fold(session, _train_once)
+
+
+def extract(
+    data: str | Path | None = None,
+    *,
+    job: str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> ExtractResult:
+    """The frozen part alone; with `job`, that one job, whether it was done before or not."""
+    with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
+        if job is not None:
+            _refuse_unplanned(session.workspace, job)
+        with loading_ahead(session):
+            prepared = prepare(session, decode=job is not None or dry_run, on_samples=partial(begin_readers, session))
+            wait_for_libraries(session)
+            from unchoke.training.pipeline import extract_all, extract_some
+
+            if job is None and not dry_run:
+                return extract_all(session, prepared)
+            return extract_some(session, prepared, job=job, dry_run=dry_run)
+
+
+@contextmanager
+def _taking_part() -> Iterator[Participant | None]:
+    """This process's part among those a launcher started; None when it was started alone, which needs no torch to find out."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        yield None
+        return
+    from unchoke.training.network.distributed import taking_part
+
+    with taking_part() as part:
+        yield part
+
+
+def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -> FitResult:
+    with loading_ahead(session):
+        if session.settings.fold != "all":
+            return once(session)
+        if session.settings.minutes is not None:
+            raise UsageError(
+                "--minutes cannot be combined with --fold all",
+                code="options-conflict",
+                why="every fold would take them, and have a blend of its own",
+                try_="leave one of them out",
+            )
+        from unchoke.training.folds import run_all_folds
+
+        return run_all_folds(session, once)
+
+
+def _fit_once(session: Session) -> FitResult:
+    prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
+    return _go_on(session, prepared, gate(session, prepared), command="fit")
+
+
+def _train_once(session: Session) -> FitResult:
+    prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
+    tell_findings(session, prepared.findings)
+    return _go_on(session, prepared, prepared.findings, command="train")
+
+
+def decodes_later(session: Session) -> bool:
+    """Whether every file is decoded right after it was checked: by extraction, which then says what `check` would have said."""
+    return session.settings.cut != "none"
+
+
+def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
+    """Everything after the gate, unless the same samples and settings have gone through it already."""
+    if (record := recall_run(session, prepared)) is not None:
+        return FitResult(record, session.workspace.root, already_done=True)
+    wait_for_libraries(session)
+    from unchoke.training.pipeline import go_on
+
+    return go_on(session, prepared, findings, command=command)
+
+
+def _rehearse(session: Session) -> FitResult:
+    prepared = prepare(session)
+    findings = gate(session, prepared)
+    from unchoke.training.pipeline import rehearse
+
+    return rehearse(session, prepared, findings)
+
+
+def _refuse_unplanned(workspace: Workspace, job: str) -> None:
+    """A job that a plan does not name is refused before anything is read; without a plan yet, it may come to be in one."""
+    queue = JobQueue.load(workspace.features)
+    if queue.jobs():
+        queue.job(job)
+
+
+def begin_readers(session: Session, samples: Samples) -> None:
+    """Let the processes that will read import what they will need: little for a card, which decodes by itself; else torch."""
+    if worth_processes(len(samples), workers=session.settings.workers or usable_cores()):
+        for_card = has_card_driver() and session.settings.device is None and not session.settings.views and decodes_later(session)
+        preload_readers(FOR_CARD if for_card else FOR_PIXELS)
+
+
+@contextmanager
+def loading_ahead(session: Session) -> Iterator[None]:
+    """Load what the command will need while its files are read, unless it will most likely find its run done."""
+    if is_likely_done(session):
+        yield
+        return
+    with HeadStart(_load(session)) as session.head_start:
+        yield
+
+
+def _load(session: Session) -> Steps[Any]:
+    import torch  # noqa: F401
+
+    yield "torch"
+    import unchoke.training.pipeline  # noqa: F401
+
+    yield "libraries"
+    from unchoke.features.load_ahead import load_ahead
+
+    return (yield from load_ahead(session))
+
+
+def wait_for_libraries(session: Session) -> None:
+    """Where reading was over sooner than loading, the rest of loading is a stage of its own; what went on beside it is none."""
+    if (start := session.head_start) is None:
+        return
+    if not start.is_over:
+        with session.stage("libraries", "and the encoder, begun before the files were read"):
+            start.wait()
+    session.timelines["libraries"] = start.timeline()

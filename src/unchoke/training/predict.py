@@ -1,0 +1,312 @@
+"""`predict`: new images through a run's encoder and head, or its network, from its files alone.
+
+In: a run and image files or folders. Out: one row per image; one that cannot be read has its reason in it. What a row holds is in
+`predicted_rows`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from unchoke.core import listing
+from unchoke.core.choices import CORRECTIONS, Choice
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Chosen, OnEvent, Progress
+from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
+from unchoke.core.output_file import OutputFile, output_file
+from unchoke.core.record import ValueIntervalRecord
+from unchoke.core.remembered import load_remembered
+from unchoke.core.remote import DataPlace, RemotePlace, locate
+from unchoke.core.urls import is_url
+from unchoke.core.workspace import Workspace
+from unchoke.data.corrections import Corrections, find_corrections
+from unchoke.data.scan import refuse_missing
+from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
+from unchoke.pixels.image import slow_decoding
+from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.report.json import to_jsonable
+from unchoke.runs.session import default_listener
+from unchoke.training.node_predict import answer_on_nodes
+from unchoke.training.open_models import OpenModel, OpenOptions, open_model
+from unchoke.training.picture_chunks import ChunkAnswer, answer_here, cut_chunks
+from unchoke.training.predicted_rows import (
+    ERROR,
+    UNSURE,
+    RowOptions,
+    ThresholdFacts,
+    class_rows,
+    interval_words,
+    run_intervals,
+    threshold_facts,
+    value_rows,
+    whole_table,
+)
+from unchoke.training.scoring.predictions_file import correct_predictions, load_predictions
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Rows in the order of the images, also of the unreadable ones, which `failed` maps to their reasons."""
+
+    run: str
+    """The run that predicted."""
+    rows: list[dict[str, Any]]
+    """One row for each image, in the order of the images; `error` says why one could not be read."""
+    failed: dict[str, str]
+    """Images that could not be read, with their reasons."""
+    saved_to: Path | None = None
+    """The table that was written, if one was asked for."""
+    threshold: ThresholdFacts | None = None
+    """What the confidence below which photos are unsure did to the run's own photos."""
+    intervals: ValueIntervalRecord | None = None
+    """By how much values are widened, and how often that held on the run's own test photos."""
+    said: str = ""
+    """A word on intervals."""
+
+    @property
+    def num_unsure(self) -> int | None:
+        """How many photos were called unsure, where that was asked for."""
+        return None if self.threshold is None else sum(row.get("predicted") == UNSURE for row in self.rows)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return 1 if self.failed else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "predictions": self.rows,
+            "failed": self.failed,
+            "saved_to": self.saved_to and str(self.saved_to),
+            "num_unsure": self.num_unsure,
+            "threshold": to_jsonable(self.threshold),
+            "intervals": to_jsonable(self.intervals),
+        }
+
+    def to_text(self) -> str:
+        read = [{name: value for name, value in row.items() if name != ERROR} for row in self.rows if not row[ERROR]]
+        lines = ["\t".join(_cell(value) for value in row.values()) for row in read[:_SHOWN]]
+        if len(read) > _SHOWN:
+            lines.append(
+                f"… and {len(read) - _SHOWN} more" + ("" if self.saved_to else ": --to FILE.csv or --json gives them all")
+            )
+        if read:
+            lines.insert(0, "\t".join(read[0]))
+        lines += [f"failed\t{path}\t{reason}" for path, reason in self.failed.items()]
+        if self.threshold is not None:
+            unsure = f"{self.num_unsure:,} of {len(read):,} below {self.threshold.threshold:g}"
+            lines.append(f"unsure    {unsure}; {self.threshold.words()}")
+        if self.said:
+            lines.append(f"intervals {self.said}")
+        if self.saved_to:
+            lines.append(f"saved     {self.saved_to}")
+        return "\n".join(lines)
+
+
+def predict(
+    run: str | Path,
+    images: Sequence[str | Path],
+    *,
+    to: Path | str | None = None,
+    inputs: Path | str | None = None,
+    probabilities: bool = False,
+    top: int | None = None,
+    unsure_below: float | None = None,
+    level: float | None = None,
+    corrections: Path | str | None = None,
+    weights: Path | str | None = None,
+    device: str | None = None,
+    on: str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+) -> Predictions:
+    """Predict every image in `images` (files, or folders searched for images).
+
+    `inputs` is a table with the extra columns of the images, for runs that were trained with some. Of classes, `top` guesses or
+    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9). What is said of the
+    run's own photos heeds `corrections`. The nodes of the cluster `on` predict where one is named.
+    """
+    listener = on_event or default_listener()
+    options = RowOptions(probabilities, top, unsure_below, level)
+    found = find_run(run, out=out)
+    found.refuse_masks("unchoke predict")
+    options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
+    paths = list_images(images)
+    saved = None if to is None else _table_file(to, found, [*paths, inputs, weights])
+    if (choice := slow_decoding()) is not None:
+        listener(Chosen(choice))
+    opening = OpenOptions(inputs, weights, device, listener)
+    try:
+        cluster = cluster_at(on)
+        model = open_model(found, paths, opening)
+        shape = RowShape.of(found, model, options, OwnPredictions(found, corrections, listener))
+        chunks = cut_chunks(paths, model.chunk)
+        answers = answer_here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
+        by_place, failed = _gather(shape, answers, len(paths), listener)
+    finally:
+        leave_cluster()
+    rows = whole_table(paths, by_place, failed)
+    if saved is not None:
+        _save(saved, rows)
+    path = None if saved is None else saved.path
+    return Predictions(found.record.run, rows, failed, path, shape.threshold, shape.intervals, shape.said)
+
+
+def _table_file(to: Path | str, found: FoundRun, read: Sequence[Path | str | None]) -> OutputFile:
+    """Where the table goes: not over what is `read`, nor over the table that the run's workspace was made from."""
+    data = None if found.workspace is None else load_remembered(found.workspace).get("data")
+    sources = [file for file in (*read, data) if file is not None]
+    return output_file(to, option="--to", example="predictions.csv", sources=sources)
+
+
+@dataclass(frozen=True)
+class OwnPredictions:
+    """What the run said of its own val and test photos, with truths that were corrected since."""
+
+    found: FoundRun
+    named: Path | str | None
+    listener: OnEvent
+
+    @property
+    def _corrections(self) -> Corrections:
+        workspace = self.found.workspace or Workspace(self.found.folder)
+        return find_corrections(workspace, None if self.named is None else str(self.named))
+
+    @property
+    def has_corrected(self) -> bool:
+        """Whether any truth that the run was judged by is another now."""
+        file = self.found.folder / "predictions.csv"
+        corrections = self._corrections
+        return bool(corrections.standing) and file.exists() and correct_predictions(load_predictions(file), corrections)[1] > 0
+
+    def predictions(self) -> pd.DataFrame:
+        """The table, and a word where corrections change it."""
+        table, changed = correct_predictions(load_predictions(self.found.folder / "predictions.csv"), self._corrections)
+        if changed:
+            reason = f"decisions in {self._corrections.file} change so many of the run's own val and test photos"
+            self.listener(Chosen(Choice(CORRECTIONS, changed, reason)))
+        return table
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """How a model's outputs become rows, and what the run's own photos say of it."""
+
+    model: OpenModel
+    options: RowOptions
+    threshold: ThresholdFacts | None = None
+    intervals: ValueIntervalRecord | None = None
+    said: str = ""
+    positive: bool = False
+
+    @classmethod
+    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions) -> RowShape:
+        if model.kind == "classification":
+            if options.unsure_below is None:
+                return cls(model, options)
+            return cls(model, options, threshold_facts(own.predictions(), options.unsure_below))
+        intervals, said = _intervals(found, model, options, own)
+        targets = found.record.training.targets if found.record.training else None
+        return cls(model, options, None, intervals, said, positive=targets is not None and targets.positive)
+
+    def rows(self, paths: list[str], outputs: NDArray[np.float32]) -> list[dict[str, Any]]:
+        model = self.model
+        if model.kind == "classification":
+            return class_rows(paths, outputs, model.names, model.temperature, self.options)
+        return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
+
+
+def _intervals(
+    found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions
+) -> tuple[ValueIntervalRecord | None, str]:
+    """As the run's record has them; for another level, and for runs of before they were recorded, from its own predictions."""
+    recorded = found.record.value_intervals
+    known = recorded is not None and set(model.names) <= set(recorded.half_widths)
+    if options.level is None and recorded is not None and known and not own.has_corrected:
+        return recorded, interval_words(recorded)
+    file = found.folder / "predictions.csv"
+    if not file.exists():
+        return None, "none: the run's predictions.csv, which they are made from, is gone"
+    return run_intervals(own.predictions(), model.names, options.level)
+
+
+def list_images(images: Sequence[str | Path]) -> list[str]:
+    """Files as given; below folders everything named like a picture: one that cannot be decoded fails, and is named."""
+    paths: list[str] = []
+    places = [locate(image) for image in images]
+    missing = [str(place) for place in places if not place.exists()]
+    if missing:
+        if is_url(missing[0]):
+            refuse_missing(RemotePlace(missing[0]))
+        raise UsageError(
+            f"no such file or folder: {missing[0]}",
+            code="no-such-file",
+            why=f"{len(missing)} of {len(images)} do not exist",
+            try_="check the path",
+        )
+    for place in places:
+        if place.is_dir():
+            paths += _below(place)
+        else:
+            paths.append(str(place))
+    if not paths:
+        raise UsageError(
+            f"there are no images in {images[0]}",
+            code="no-images",
+            why="no file is named like one",
+            try_="name image files, or a folder with some",
+        )
+    return paths
+
+
+def _below(folder: DataPlace) -> list[str]:
+    """Also links that lead nowhere, where they are named like a picture."""
+    special: list[str] = []
+    files = [entry.path for entry in listing.walk(folder, on_special=lambda path, _, __: special.append(path))]
+    return sorted((path for path in files + special if suffix_of(path) in PICTURE_SUFFIXES), key=lambda path: Path(path).parts)
+
+
+def _gather(
+    shape: RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
+) -> tuple[dict[int, dict[str, Any]], dict[str, str]]:
+    """The rows by place, and the reasons of pictures that failed, in order; how far it is is told."""
+    by_place: dict[int, dict[str, Any]] = {}
+    failed: dict[int, tuple[str, str]] = {}
+    started, number = time.monotonic(), 0
+    for one in answers:
+        broken = one.broken
+        failed.update({place: (path, broken[path]) for place, path in one.chunk.placed if path in broken})
+        good = [(place, path) for place, path in one.chunk.placed if path not in broken]
+        if good:
+            rows = shape.rows([path for _, path in good], one.outputs)
+            by_place.update(zip([place for place, _ in good], rows, strict=True))
+        number += len(one.chunk.paths)
+        rate = number / max(time.monotonic() - started, 1e-6)
+        listener(Progress("predict", number, total, "images", rate, (total - number) / rate, len(failed)))
+    return by_place, {path: reason for _, (path, reason) in sorted(failed.items())}
+
+
+def _save(to: OutputFile, rows: list[dict[str, Any]]) -> None:
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writeheader()
+    writer.writerows(rows)
+    to.write_text(text.getvalue())
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,148 @@
+"""`profile train`: the first steps of a training of ours under torch.profiler, and where the time of a step goes without it.
+
+In: DATA and the options of `train`. Out: traces and a page in `logs/profiler/`, the operators that took most, and a step divided
+into its stages. Everything a training reads is prepared as `train` would, and is there for it afterwards; the training itself
+is not kept, no run is recorded, and the settings are not remembered.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.events import OnEvent
+from unchoke.core.findings import Finding
+from unchoke.core.record import ProfileRecord, RunRecord
+from unchoke.core.timeline import Timeline
+from unchoke.core.workspace import out_option
+from unchoke.data.check_samples import prepare
+from unchoke.runs.own_chokes import bounded_by, diagnose_run
+from unchoke.runs.report.profile_top import render_profiled_training
+from unchoke.runs.run_facts import AROUND
+from unchoke.runs.session import Session, open_session
+from unchoke.runs.step_bottleneck import name_bottleneck
+from unchoke.training.build_record import as_typed, machine_facts
+from unchoke.training.pipeline import prepare_training
+from unchoke.training.profiled import plan_profile, profile_record, profiling, too_short
+from unchoke.training.run_training import Trainer
+from unchoke.training.step_profiler import StepProfiler
+
+
+@dataclass(frozen=True)
+class TrainingProfile:
+    """`profile` is what the profiler found; `step` where the time of a step went, `undisturbed` if without the profiler.
+
+    `findings` say what held those steps back.
+    """
+
+    profile: dict[str, Any] = field(repr=False)
+    """What the profiler found: traces, page, top operators."""
+    step: dict[str, Any]
+    """Where the time of a step went, by stage."""
+    undisturbed: bool
+    """Whether those steps ran without the profiler."""
+    findings: list[Finding]
+    """What was found, the worst first."""
+    workspace: Path
+    """The folder it belongs to."""
+    next_command: str
+    """The command to go on with."""
+
+    def to_dict(self) -> dict[str, Any]:
+        found = [finding.to_dict() for finding in self.findings]
+        return {**self.__dict__, "workspace": str(self.workspace), "findings": found}
+
+    def to_text(self) -> str:
+        return render_profiled_training(
+            ProfileRecord.of(self.profile),
+            self.step,
+            self.findings,
+            undisturbed=self.undisturbed,
+            root=self.workspace,
+            next_command=self.next_command,
+        )
+
+
+def profile_train(
+    data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
+) -> TrainingProfile:
+    """Train until the schedule is over and a few steps more are timed. `options` are those of the command, with underscores."""
+    with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=False) as session:
+        plan = plan_profile(session, "train", stops=True)
+        prepared = prepare(session)
+        _, trainer, _ = prepare_training(session, prepared, prepared.findings, command="train")
+        with profiling(session, plan) as profiler, session.stage("train", trainer.detail):
+            _train_a_little(session, trainer, profiler)
+        if not profiler.traces:
+            raise DataError(
+                "nothing was profiled",
+                code="nothing-profiled",
+                why=too_short(profiler),
+                try_="--profile-wait 0 --profile-warmup 0, a smaller --batch-size, or more --epochs",
+            )
+        return TrainingProfile(
+            profile_record(session, profiler),
+            _step_of(session, profiler),
+            undisturbed=profiler.num_timed > 0,
+            findings=_findings(session, profiler),
+            workspace=session.workspace.root,
+            next_command=as_typed("train", session.settings) + out_option(session.workspace.root),
+        )
+
+
+def _train_a_little(session: Session, trainer: Trainer, profiler: StepProfiler) -> None:
+    """Train in a folder that goes away again, until the profiler has seen enough."""
+    place = session.workspace.profiler_logs
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".training-", dir=place) as folder:
+        try:
+            trainer.train(Path(folder))
+        except Interrupted:
+            if not profiler.wants_stop:
+                raise
+
+
+def _timed(session: Session, profiler: StepProfiler) -> Timeline:
+    """The steps after the profile, with as much of what readers did by then as falls to their share; else all steps."""
+    if not profiler.num_timed:
+        return session.timelines["train"]
+    part = profiler.num_timed / profiler.num_steps
+    loaded = {name: (seconds * part, round(calls * part)) for name, (seconds, calls) in profiler.loaded.items()}
+    return Timeline.of_tally(profiler.timed, loaded, readers=profiler.num_readers)
+
+
+def _step_of(session: Session, profiler: StepProfiler) -> dict[str, Any]:
+    """One step by its stages, in seconds: of the steps after the profile, else of all."""
+    timeline = _timed(session, profiler)
+    num = profiler.num_timed or profiler.num_steps
+    rows = [row for row in timeline.stages if row.stage not in ("evaluate", "checkpoint")]
+    seconds = sum(row.seconds for row in rows)
+    return {
+        "num_steps": num,
+        "seconds": seconds / num,
+        "stages": [{"stage": row.stage, "seconds": row.seconds / num, "share": row.seconds / seconds} for row in rows],
+    }
+
+
+def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
+    """What held the steps back: as of a run that had nothing but them."""
+    timed = _timed(session, profiler)
+    record = RunRecord(
+        command=as_typed("train", session.settings),
+        choices=session.choices,
+        machine=machine_facts(session),
+        planned_epochs=session.settings.epochs,
+        timings={"train": timed.wall_s},
+        settings=session.settings.given(),
+        timeline={"train": timed},
+    )
+    out = out_option(session.workspace.root)
+    found = diagnose_run(record, out=out, min_saved_s=0.0)
+    steps = {row.stage: row.seconds for row in timed.stages if row.stage not in AROUND}
+    num_steps = profiler.num_timed or profiler.num_steps
+    bound = name_bottleneck(steps, profiler.operators, num_recorded=profiler.num_recorded, num_steps=num_steps)
+    named = [] if bound is None else [bounded_by(bound, record, out=out)]
+    return [*(finding for finding in found if finding.code != "compute-bound"), *named]

@@ -1,0 +1,247 @@
+"""What a workspace holds as `torch.utils.data.Dataset`s, for people who keep their own training loop.
+
+In: a workspace that `fit`, `extract` or `tile` filled. Out: map-style datasets of (input, target) pairs. They can be pickled,
+so that DataLoader workers may be forked or spawned, and hand out whole batches at once where the loader asks for them.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from unchoke.core.ahead import map_ahead
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
+from unchoke.data.manifest import TEXT_COLUMNS, load_manifest
+from unchoke.data.sample_set import is_input
+from unchoke.machine.detect import usable_cores
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.image import DecodeError
+from unchoke.pixels.pixel_cache import plan_cache
+from unchoke.pixels.resize import Preprocess
+from unchoke.pixels.slots import held_bytes
+from unchoke.pixels.tile_grid import TilePlan
+from unchoke.runs.lookup import find_run
+from unchoke.scenes.tiling.tile_outcome import MANIFEST_NAME
+from unchoke.training.cached_features import find_cached
+from unchoke.training.network.prepare_pixels import StoredPixels, pixel_recipe
+
+Split = Literal["train", "val", "test"]
+SPLITS = get_args(Split)
+Pair = tuple[Any, torch.Tensor]
+_MEAN = (0.0, 0.0, 0.0)
+
+
+def _refuse_unknown(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        choices = ", ".join(map(repr, known))
+        raise UsageError(
+            f"{name}={value!r} is none of {choices}",
+            code="unknown-choice",
+            why="there is no such choice",
+            try_=f"{name}={known[-1]!r}",
+        )
+
+
+class _Photos(Dataset[Pair]):
+    """Samples of one split with their targets: a class number, or a float for each of several columns."""
+
+    def __init__(self, out: str | Path | None, split: Split | None, transform: Callable[[Any], Any] | None) -> None:
+        _refuse_unknown("split", split, (None, *SPLITS))
+        self.workspace = Workspace(Path(DEFAULT_ROOT if out is None else out))
+        self.split, self.transform = split, transform
+        frame = load_manifest(self.workspace.manifest_file)
+        if frame is None:
+            raise UsageError(
+                f"there is no manifest in {self.workspace.root}",
+                code="no-manifest",
+                why="it says which photos there are, and on which side of the split each is",
+                try_=f"unchoke fit PHOTOS{out_option(self.workspace.root)}",
+            )
+        self.classes: tuple[str, ...] = tuple(sorted(set(frame["label"]))) if "label" in frame else ()
+        values = [name for name in frame.columns if name not in (*TEXT_COLUMNS, "fold") and not is_input(name)]
+        self.target_names: tuple[str, ...] = () if self.classes else tuple(values)
+        self._keep(frame if split is None else frame[frame["split"] == split])
+
+    def _keep(self, frame: pd.DataFrame) -> None:
+        self.sample_ids: list[str] = frame["sample_id"].tolist()
+        self.paths: list[str] = frame["path"].tolist()
+        self._sides: list[str] = frame["split"].tolist()
+        if self.classes:
+            numbers = {name: number for number, name in enumerate(self.classes)}
+            self.targets = torch.tensor([numbers[label] for label in frame["label"]], dtype=torch.int64)
+        else:
+            self.targets = torch.from_numpy(frame[list(self.target_names)].to_numpy(np.float32))
+
+    def _leave(self, wanted: NDArray[np.bool_]) -> None:
+        """Only samples that are `wanted`."""
+        self.sample_ids = [name for name, kept in zip(self.sample_ids, wanted, strict=True) if kept]
+        self.paths = [path for path, kept in zip(self.paths, wanted, strict=True) if kept]
+        self.targets = self.targets[torch.from_numpy(wanted)]
+
+    def __len__(self) -> int:
+        return len(self.sample_ids)
+
+    def __getitem__(self, index: int) -> Pair:
+        return self.__getitems__([range(len(self))[index]])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Pair]:
+        rows = self._rows(np.asarray(indices, np.int64))
+        change = self.transform or _as_it_is
+        return [(change(row), self.targets[index]) for row, index in zip(rows, indices, strict=True)]
+
+    def _rows(self, positions: NDArray[np.int64]) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class FeatureDataset(_Photos):
+    """Cached features of the frozen part, float32: a vector for each photo, or the activations at the cut, tile by tile.
+
+    Those of `run`, or of the newest run that has some. Photos without features (unreadable ones) are left out.
+    """
+
+    def __init__(
+        self,
+        out: str | Path | None = None,
+        *,
+        split: Split | None = None,
+        run: str | None = None,
+        transform: Callable[[torch.Tensor], Any] | None = None,
+    ) -> None:
+        super().__init__(out, split, transform)
+        of = None if run is None else find_run(run, out=self.workspace.root).record.encoder.fingerprint
+        found = find_cached(self.workspace, of=of)
+        if found is None:
+            raise UsageError(
+                f"no features are cached in {self.workspace.root}" + (f" of {run}" if run else ""),
+                code="no-features",
+                why="a network trained whole reads pixels" if run else "nothing was extracted there",
+                try_=f"unchoke extract PHOTOS{out_option(self.workspace.root)}",
+            )
+        self.fingerprint, self._store = found.fingerprint, found.store
+        self.row_shape: tuple[int, ...] = found.store.row_shape
+        row_of = {name: row for row, name in enumerate(found.ids)}
+        self._leave(np.array([name in row_of for name in self.sample_ids], np.bool_))
+        self._row_of = np.array([row_of[name] for name in self.sample_ids], np.int64)
+
+    def _rows(self, positions: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(self._store.rows(self._row_of[positions]).astype(np.float32))
+
+
+class PhotoDataset(_Photos):
+    """Photos as uint8 tensors (RGB, `size_px`, `size_px`): decoded fully, resized with antialiasing, cropped at the centre.
+
+    With `cache="disk"` every photo is decoded once, when the dataset is first made, into `pixels/` of the workspace; with "none"
+    each time it is asked for. A photo whose file changed is decoded again. Those that cannot be decoded are in `failed` with the
+    reason, and left out.
+    """
+
+    def __init__(
+        self,
+        out: str | Path | None = None,
+        *,
+        split: Split | None = None,
+        size_px: int = 224,
+        cache: Literal["disk", "none"] = "disk",
+        transform: Callable[[torch.Tensor], Any] | None = None,
+    ) -> None:
+        _refuse_unknown("split", split, (None, *SPLITS))
+        _refuse_unknown("cache", cache, ("disk", "none"))
+        if size_px < 1:
+            raise UsageError(
+                f"photos of {size_px} pixels a side",
+                code="out-of-range",
+                why="there is nothing to see in them",
+                try_="size_px=224",
+            )
+        super().__init__(out, None, transform)
+        everything = tuple(self.sample_ids)
+        canvas = Canvas(TilePlan(), Preprocess(size_px, 1.0, "center", "bicubic", _MEAN, _MEAN))
+        folder = self.workspace.root / "pixels" / f"dataset-{pixel_recipe(canvas)[:8]}"
+        free_bytes = shutil.disk_usage(self.workspace.root).free + held_bytes(folder)
+        plan = plan_cache(len(everything), size_px, size_px, ram_budget_bytes=0, disk_free_bytes=free_bytes, mode=cache)
+        self._stored = StoredPixels(everything, tuple(self.paths), ("",) * len(everything), canvas, plan, folder)
+        self.failed: dict[str, str] = self._fill() if cache == "disk" else {}
+        self._opened: Any = None
+        self.split = split
+        sides = zip(everything, self._sides, strict=True)
+        wanted = np.array([name not in self.failed and split in (None, side) for name, side in sides], np.bool_)
+        self._leave(wanted)
+        self._row_of = np.flatnonzero(wanted)
+
+    def _fill(self) -> dict[str, str]:
+        with self.workspace.own(), self._stored.open_cache() as cache:
+
+            def keep(position: int) -> tuple[int, str]:
+                try:
+                    cache.row(position)
+                except DecodeError as error:
+                    return position, str(error)
+                return position, ""
+
+            told = map_ahead(keep, cache.missing().tolist(), threads=usable_cores(), ahead=64)
+            return {self._stored.sample_ids[position]: reason for position, reason in told if reason}
+
+    def _rows(self, positions: NDArray[np.int64]) -> torch.Tensor:
+        if self._opened is None:
+            self._opened = self._stored.open_cache(reader=True)
+        try:
+            rows = self._opened.rows(self._row_of[positions].tolist())
+        except DecodeError as error:
+            raise DataError(
+                f"one of {list_some([self.paths[place] for place in positions])} cannot be decoded",
+                code="unreadable-photos",
+                why=str(error),
+                try_='leave it out, or use cache="disk", which finds such files beforehand',
+            ) from error
+        return torch.from_numpy(rows).permute(0, 3, 1, 2).contiguous()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+
+class TileDataset(Dataset[Pair]):
+    """Tiles that `unchoke tile` cut: (bands, height, width) as float32, and the mask as int64, empty where there is none."""
+
+    def __init__(
+        self,
+        out: str | Path | None = None,
+        *,
+        split: Split | None = None,
+        transform: Callable[[torch.Tensor, torch.Tensor], Any] | None = None,
+    ) -> None:
+        _refuse_unknown("split", split, (None, *SPLITS))
+        workspace = Workspace(Path(DEFAULT_ROOT if out is None else out))
+        self.folder, self.split, self.transform = workspace.root / "tiles", split, transform
+        manifest = self.folder / MANIFEST_NAME
+        if not manifest.is_file():
+            raise UsageError(
+                f"there are no tiles in {workspace.root}",
+                code="no-tiles",
+                why=f"{manifest} lists them, and is not there",
+                try_=f"unchoke tile SCENES{out_option(workspace.root)}",
+            )
+        with manifest.open(encoding="utf-8", newline="") as file:
+            self.rows: list[Mapping[str, str]] = [row for row in csv.DictReader(file) if split in (None, row["split"])]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        with np.load(self.folder / self.rows[index]["path"], allow_pickle=False) as tile:
+            bands = torch.from_numpy(tile["bands"].astype(np.float32))
+            mask = torch.from_numpy(tile["mask"].astype(np.int64)) if "mask" in tile else torch.empty(0, dtype=torch.int64)
+        return (bands, mask) if self.transform is None else self.transform(bands, mask)
+
+
+def _as_it_is(row: Any) -> Any:
+    return row

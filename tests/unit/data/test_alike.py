@@ -1,0 +1,62 @@
+"""Text as numbers: which rows hold the same, which come in what order, and where they were before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unchoke.core.text_column import TextColumn
+from unchoke.data.alike import codes_of, first_alike, places_in, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELLS = st.lists(st.sampled_from(["", "a", "b", "é", "a b", "ab"]), max_size=40)
+
+
+def column(cells: list[str]) -> pd.Series[str]:
+    import pandas as pd
+
+    return pd.Series(cells, dtype="str")
+
+
+@given(CELLS)
+def test_rows_name_the_first_that_holds_the_same(cells: list[str]) -> None:
+    wanted = [cells.index(cell) if cell else -1 for cell in cells]
+    assert first_alike(cells).tolist() == first_alike(TextColumn.of(column(cells))).tolist() == wanted
+
+
+def test_texts_with_equal_hashes_are_told_apart() -> None:
+    class Text(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            return 7
+
+    assert first_alike([Text("a"), Text("b"), Text("a"), Text("b"), Text("c")]).tolist() == [0, 1, 0, 1, 4]
+
+
+@given(CELLS)
+def test_codes_follow_order_and_lead_back(cells: list[str]) -> None:
+    from unchoke.core.packed_text import PackedTextDtype
+
+    codes, names = codes_of(column(cells))
+    assert names == sorted(set(cells))
+    assert text_of(codes, names).tolist() == cells
+    assert isinstance(text_of(codes, names).dtype, PackedTextDtype)
+
+
+def test_of_a_name_that_comes_twice_the_last_place_counts() -> None:
+    assert places_in(column(["a", "b", "a"]), column(["b", "a", "c"])).tolist() == [1, 2, -1]
+    assert places_in(column([]), column(["b"])).tolist() == [-1]
+
+
+@given(CELLS, st.slices(20))
+def test_a_column_of_text_reads_like_a_list(cells: list[str], part: slice) -> None:
+    cut = slice(part.start, part.stop, part.step)
+    cells_of = TextColumn.of(column(cells))
+    assert list(cells_of) == cells
+    assert cells_of[cut] == cells[cut]
+    assert [cells_of[place] for place in range(-len(cells), len(cells))] == cells + cells
