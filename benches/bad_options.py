@@ -88,7 +88,6 @@ def _of_settings() -> Iterator[BadCase]:
 _MEANT = {("cut", "-1"), ("strides", "4")}
 _OUTSIDE: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "tune --minutes": (["tune", "photos", "--out", "new", "--minutes"], (*NO_NUMBERS, "-1", "0", "1e30")),
-    "claims run --minutes": (["claims", "run", "--minutes"], (*NO_NUMBERS, "-1", "0", "1e30")),
     "notebook --timeout": (["notebook", "n.ipynb", "--timeout"], (*NO_NUMBERS, "-1", "0", "1e30")),
     "profile --steps": (["profile", "--steps"], (*NO_NUMBERS, "-1", "0", "9" * 30)),
     "profile --seconds": (["profile", "--seconds"], (*NO_NUMBERS, "-1", "0", "1e30")),
@@ -122,7 +121,6 @@ _OUTSIDE: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "tile DATA": (["tile", "--out", "new"], ("", "nowhere", "/dev/null", "/dev/zero", "photos", "x" * 5000)),
     "predict IMAGES": (["predict", "exp_1", "--out", "out"], ("", "nowhere", "/dev/null", "/dev/zero", "/dev/tty", "x" * 5000)),
     "demo": (["demo", "--out", "new"], ("", "music")),
-    "claims run": (["claims", "run"], ("", "nothing")),
     "runs compare": (["runs", "compare", "--out", "out", "exp_1"], ("", "nowhere")),
     "runs export": (["runs", "export", "exp_1", "--out", "out"], ("out", "/dev/null", "/dev/null/x", "/proc/x", "x" * 300)),
     "--nothing": ([], ("--nothing", "nothing", "fitt", "")),

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from unchoke.training.workspace_datasets import FeatureDataset as FeatureDataset
     from unchoke.training.workspace_datasets import PhotoDataset as PhotoDataset
     from unchoke.training.workspace_datasets import TileDataset as TileDataset
-    from unchoke.tuning.claims.run_claims import ClaimsResult as ClaimsResult
     from unchoke.tuning.encoder_result import EncodersResult as EncodersResult
     from unchoke.tuning.tune_result import TuneResult as TuneResult
     from unchoke_doctor.lint import LintResult as LintResult
@@ -2276,54 +2275,6 @@ def profile_view(trace: str | Path, *, against: str | Path | None = None, to: st
     return view(trace, against=against, to=to)
 
 
-def list_claims(names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The claims: what is commonly reported, and what is timed here.
-
-    Args:
-        names: Claims by name (default: all).
-
-    Returns:
-        For each claim its name, title, what is reported, and what is timed.
-
-    Example:
-        >>> unchoke.list_claims(["channels-last"])[0]["name"]
-        'channels-last'
-    """
-    from unchoke.tuning.claims.run_claims import list_claims as find_claims
-
-    return find_claims(names)
-
-
-def claims_run(
-    names: Sequence[str] = (),
-    *,
-    minutes: float = 4.0,
-    out: str | Path | None = None,
-    on_event: OnEvent | None = None,
-) -> ClaimsResult:
-    """Measure commonly reported gains here: claimed, measured, equal or not, and why they differ. Offline, on data made for it.
-
-    Ctrl-C ends the measuring: what was measured by then is the result.
-
-    Args:
-        names: Claims by name (default: all).
-        minutes: How long all of them together may take.
-        out: Folder for claims.json (default: nothing is kept).
-        on_event: Called with every event, a value of `unchoke.core.events`. Left out, nothing is told.
-
-    Returns:
-        What came of every claim, on which machine, with which versions.
-
-    Example:
-        >>> unchoke.claims_run(["path-cache"], minutes=0.1).outcomes[0].claim.name
-        'path-cache'
-    """
-    from unchoke.core.events import ignore
-    from unchoke.tuning.claims.run_claims import claims_run as measure
-
-    return measure(names, minutes=minutes, out=out, on_event=on_event or ignore)
-
-
 def demo(
     what: Literal["photos", "scenes"] = "photos", *, out: str | Path | None = None, on_event: OnEvent | None = None
 ) -> FitResult | SceneDemo:
@@ -2388,7 +2339,6 @@ _LAZY: dict[str, str] = {
     "BudgetResult": "unchoke.training.budget",
     "CheckResult": "unchoke.data.check_samples",
     "Choice": "unchoke.core.choices",
-    "ClaimsResult": "unchoke.tuning.claims.run_claims",
     "ClusterCheck": "unchoke.features.cluster_check",
     "Curation": "unchoke.curation.curation",
     "DataFinding": "unchoke.curation.data_finding",
@@ -2433,7 +2383,6 @@ __all__ = [
     "BudgetResult",
     "CheckResult",
     "Choice",
-    "ClaimsResult",
     "ClusterCheck",
     "Curation",
     "DataError",
@@ -2474,7 +2423,6 @@ __all__ = [
     "best_run",
     "budget",
     "check",
-    "claims_run",
     "cluster_check",
     "compare_runs",
     "curate",
@@ -2489,7 +2437,6 @@ __all__ = [
     "extract",
     "fit",
     "lint",
-    "list_claims",
     "list_presets",
     "list_runs",
     "load_model",

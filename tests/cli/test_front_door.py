@@ -17,7 +17,7 @@ from tests.conftest import Once
 import unchoke as front_door
 
 FILE = Path(front_door.__file__)
-COSTLY = {"budget", "claims_run", "export"}
+COSTLY = {"budget", "export"}
 """What their examples do is tested in the small by the tests of these commands; the examples themselves are for the campaign."""
 FUNCTIONS = [
     pytest.param(name, marks=[pytest.mark.campaign] if name in COSTLY else [])

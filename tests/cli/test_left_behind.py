@@ -34,7 +34,7 @@ WRONG = (
     ),
     *("predict exp_1 nowhere", "predict nowhere photos", "evaluate nowhere", "report nowhere", "evaluate", "report"),
     *("runs list", "runs show nowhere", "runs best", "runs compare a b", "runs watch", "runs export nowhere to"),
-    *("presets show nowhere", "claims run nowhere", "profile view nowhere", "profile script -- nowhere"),
+    *("presets show nowhere", "profile view nowhere", "profile script -- nowhere"),
     *("profile script -- python nowhere.py", "lint nowhere", "notebook nowhere.ipynb", "notebook nowhere.ipynb --run"),
     *("budget --encoder nowhere", "doctor --device nowhere", "demo nowhere"),
 )

@@ -23,8 +23,6 @@ COMMANDS = [
     *("notebook", "predict", "report", "tile", "train", "tune", "ui"),
 ]
 OF_TWO_WORDS = {
-    "claims list": "list_claims",
-    "claims run": "claims_run",
     "cluster check": "cluster_check",
     "presets list": "list_presets",
     "presets show": "show_preset",

@@ -231,7 +231,6 @@ _GROUPS = (
     (runs.presets_app, "presets", "Settings that belong together, for --preset.", _RUNS),
     (profiling.profile_app, "profile", "Where the time goes, in any PyTorch script.", _SPEED),
     (cluster_app, "cluster", "Can this Ray cluster do the work?", _RUNS),
-    (tuning.claims_app, "claims", "Commonly reported gains, measured here.", _SPEED),
 )
 for _group, _name, _short, _heading in _GROUPS:
     app.add_typer(_group, name=_name, short_help=_short, rich_help_panel=_heading)
