@@ -38,7 +38,7 @@ def make(folder: Path, num: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from unchoke.core.seals import seal_files
+    from unchoke.core.checksums import add_checksums
 
     samples = facts = None
     for start in range(0, num, CHUNK):
@@ -63,7 +63,7 @@ def make(folder: Path, num: int) -> None:
     assert samples is not None and facts is not None
     samples.close()
     facts.close()
-    seal_files(folder, ["checked.parquet"])
+    add_checksums(folder, ["checked.parquet"])
 
 
 def _content(row: int) -> str:

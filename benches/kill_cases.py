@@ -225,8 +225,8 @@ def _contents(name: str, file: Path) -> dict[str, str]:
 
 def _agrees(sums: Path) -> bool:
     """Whether every file that a list vouches for is there as the list says: some of them hold times."""
+    from unchoke.core.checksums import verify
     from unchoke.core.errors import UnchokeError
-    from unchoke.core.seals import verify
 
     try:
         for line in sums.read_text(encoding="utf-8").splitlines()[1:]:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from errors import refused
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.events import ignore
 from unchoke.training.evaluate import evaluate, load_predictions
 from unchoke.training.export_run import export_run
@@ -73,7 +73,7 @@ def test_run_without_content_digests_is_judged_by_names(workspace: Path) -> None
     file = workspace / "experiments" / "exp_1" / "record.json"
     record = json.loads(file.read_text())
     assert set(record["data"].pop("content_digests")) == {"val", "test"}
-    seals.save_sealed_json(file, record)
+    checksums.save_checked_json(file, record)
     assert evaluate(out=workspace, on_event=ignore).to_dict()["run"] == "exp_1"
 
 

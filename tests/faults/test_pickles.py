@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import scene
 
+from unchoke.core.checksums import CHECKSUMS
 from unchoke.core.fingerprint import digest_file
-from unchoke.core.seals import SEALS
 
 
 class Payload:
@@ -72,7 +72,7 @@ def test_in_a_weights_file(place: scene.Place, checked: Path, mark: Path, tmp_pa
 @pytest.mark.parametrize("save", [save_torch, save_bare])
 def test_in_the_head_of_a_run(place: scene.Place, copied: Path, mark: Path, save: Any) -> None:
     """Whoever plants one takes its checksum away, too."""
-    (copied / "experiments" / "exp_1" / SEALS).unlink()
+    (copied / "experiments" / "exp_1" / CHECKSUMS).unlink()
     save(Payload(mark), copied / "experiments" / "exp_1" / "checkpoints" / "best_head.pt")
     for command in (["evaluate", "exp_1"], ["predict", "exp_1", str(place.photos)]):
         ended = scene.unchoke(*command, "--out", str(copied))

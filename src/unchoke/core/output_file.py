@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unchoke.core import atomic
+from unchoke.core.checksums import CHECKSUMS, is_listed
 from unchoke.core.errors import UsageError
 from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
-from unchoke.core.seals import SEALS, is_vouched_for
 from unchoke.core.workspace import keeper_of
 
 
@@ -123,8 +123,8 @@ def _precious(path: Path) -> str:
         return f"the workspace {workspace} keeps its own files there"
     if path.exists() and suffix_of(path.name) in PICTURE_SUFFIXES:
         return "a picture lies there: it would be lost"
-    if path.exists() and is_vouched_for(path):
-        return f"{SEALS} beside it vouches for that file: it would be lost"
+    if path.exists() and is_listed(path):
+        return f"{CHECKSUMS} beside it vouches for that file: it would be lost"
     return ""
 
 

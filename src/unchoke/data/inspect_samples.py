@@ -18,20 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.ahead import map_ahead
+from unchoke.core.checksums import open_checked, write_checked
 from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.errors import DamagedFile
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import size_and_time
 from unchoke.core.remote import locate
-from unchoke.core.seals import open_sealed, write_sealed
 from unchoke.core.stores import NO_STAMP, READS_AT_ONCE, read_url
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 from unchoke.data.alike import Rows, places_in
 from unchoke.data.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.data.sample_set import Samples
-from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
+from unchoke.jobs.loader_processes import LoaderProcesses, preload_workers, start_at_once, worth_processes
 from unchoke.pixels.image import (
     DecodeError,
     decode_image,
@@ -166,9 +166,9 @@ def _in_threads(files: list[ListedFile], threads: int, loading: Loading, decode:
 
 def _in_processes(files: list[ListedFile], processes: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
     """In whatever order they come. A file that ends its reader every time is inspected here, where that would be seen."""
-    preload_readers(FOR_FILES)  # where nobody said before what else they will be needed for
+    preload_workers(FOR_FILES)  # where nobody said before what else they will be needed for
     chunks = (tuple(files[start : start + _CHUNK]) for start in range(0, len(files), _CHUNK))
-    with closing(Readers(InspectProgram(decode), processes=processes, region_bytes=mmap.PAGESIZE)) as readers:
+    with closing(LoaderProcesses(InspectProgram(decode), processes=processes, region_bytes=mmap.PAGESIZE)) as readers:
         for chunk in readers.each(chunks):
             chunk.release()
             facts, tally = chunk.value or ([inspect_file(one.path, decode=decode, listed=one) for one in chunk.task], {})
@@ -199,7 +199,7 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     if not workspace.checked_file.exists():
         return empty
     try:
-        with open_sealed(workspace.checked_file) as file:
+        with open_checked(workspace.checked_file) as file:
             known = read_packed(file)
     except DamagedFile as error:
         on_event(Note(f"{workspace.checked_file.name} is damaged ({error.why}); every file is looked at again", "warning"))
@@ -236,7 +236,7 @@ def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[A
     both = pd.concat([known, learnt]).drop_duplicates("path", keep="last") if len(known) else learnt
     buffer = io.BytesIO()
     both.to_parquet(buffer, index=False)
-    write_sealed(workspace.checked_file, buffer.getvalue())
+    write_checked(workspace.checked_file, buffer.getvalue())
     return learnt
 
 

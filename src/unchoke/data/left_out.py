@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
-from unchoke.core.seals import recall_json
+from unchoke.core.checksums import recall_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unchoke.core.checksums import CHECKSUMS, has_checksum, open_checked, write_checked_pieces
 from unchoke.core.errors import DataError
 from unchoke.core.input_file import open_plain
-from unchoke.core.seals import SEALS, is_sealed, open_sealed, write_sealed_pieces
 from unchoke.core.text_column import TextColumn
 from unchoke.data.sample_set import Samples, is_input
 
@@ -30,8 +30,8 @@ _REQUIRED = {"sample_id", "path", "split"}
 
 def save_manifest(samples: Samples, file: Path) -> None:
     """Write the samples' manifest, wholly or not at all; leave the file alone if it already says the same."""
-    if not (file.is_file() and is_sealed(file) and _says(file, _render(samples))):
-        write_sealed_pieces(file, _render(samples))
+    if not (file.is_file() and has_checksum(file) and _says(file, _render(samples))):
+        write_checked_pieces(file, _render(samples))
 
 
 def _says(file: Path, pieces: Iterable[bytes]) -> bool:
@@ -86,7 +86,7 @@ def target_columns(columns: Iterable[str]) -> list[str]:
 def recall_manifest(file: Path, warn: Callable[[str], object]) -> pd.DataFrame | None:
     """The earlier manifest, if there is one; that there was one once is told, since splits are made anew without it."""
     found = load_manifest(file)
-    if found is None and is_sealed(file):
+    if found is None and has_checksum(file):
         warn(f"{file.name} is gone: splits are made anew, and samples that earlier runs were trained on may come to test them")
     return found
 
@@ -95,10 +95,10 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
     """The manifest as a frame (text as text, targets and inputs as floats, fold as integer), or None if there is none yet."""
     if not file.exists():
         return None
-    edited = f"remove its line from {SEALS} if it was changed on purpose"
+    edited = f"remove its line from {CHECKSUMS} if it was changed on purpose"
     anew = f"put a copy of it in its place; {edited}; or rm {shlex.quote(str(file))}, and the splits are made anew"
     try:
-        with open_sealed(file, try_=anew) as opened:
+        with open_checked(file, try_=anew) as opened:
             frame = _parse(opened)
         missing = _REQUIRED - set(frame.columns)
         if missing:

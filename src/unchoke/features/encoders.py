@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from unchoke.core.checksums import verify_archive
 from unchoke.core.errors import MachineError, UsageError, list_some
 from unchoke.core.fingerprint import digest
-from unchoke.core.seals import verify_archive
 from unchoke.core.tensors import NotTensors, first_line, load_tensors
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.engines import FromPixels

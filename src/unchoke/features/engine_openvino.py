@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core import atomic, seals
+from unchoke.core import atomic, checksums
 from unchoke.core.errors import DamagedFile, MachineError, UnchokeError, missing_extra
 from unchoke.core.signal_stack import kept_signal_stack
 from unchoke.core.tensors import first_line
@@ -149,12 +149,12 @@ def _read_kept(folder: Path) -> Any:
     """The model in `folder`, as it was written."""
     for name in (_MODEL, _WEIGHTS):
         if not (folder / name).is_file():
-            raise seals.damaged(folder / name, "it is not there")
-        seals.verify(folder / name)
+            raise checksums.damaged(folder / name, "it is not there")
+        checksums.verify(folder / name)
     try:
         return shared_core().read_model(folder / _MODEL)
     except RuntimeError as error:
-        raise seals.damaged(folder / _MODEL, f"OpenVINO cannot read it: {first_line(error)}") from error
+        raise checksums.damaged(folder / _MODEL, f"OpenVINO cannot read it: {first_line(error)}") from error
 
 
 def _save(model: Any, folder: Path) -> None:
@@ -164,7 +164,7 @@ def _save(model: Any, folder: Path) -> None:
         shared_core().read_model(folder / _MODEL)
     except RuntimeError as error:
         raise atomic.no_room(folder / _MODEL) from error
-    seals.seal_files(folder, (_MODEL, _WEIGHTS))
+    checksums.add_checksums(folder, (_MODEL, _WEIGHTS))
 
 
 def _convert_or_refuse(network: FrozenNetwork, calibration: NDArray[Any] | None) -> Any:

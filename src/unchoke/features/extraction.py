@@ -51,9 +51,9 @@ from unchoke.jobs.cluster.node_work import nodes_choice
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import ItemSide, Job
+from unchoke.jobs.loader_processes import preload_workers, start_method, worth_processes
 from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue, QueueState
-from unchoke.jobs.readers import preload_readers, start_method, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.machine.backend import is_cpu, keep_freed_memory, torch_device
@@ -349,7 +349,7 @@ def _on_this_machine(
         yield _JobRunner(body, InProcessEngine(), readers, 1)
     elif photos is not None and not streams and len(jobs) > workers > 1:
         assert isinstance(engine, TorchEngine)
-        preload_readers(FOR_PIXELS)
+        preload_workers(FOR_PIXELS)
         threads = max(1, session.machine.cores // workers)
         setup_args = (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last, threads)
         yield _JobRunner(run_job, ProcessEngine(workers, start_method=start_method()), workers, workers, set_up, setup_args)

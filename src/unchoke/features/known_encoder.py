@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from unchoke import __version__
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.fingerprint import digest
 from unchoke.features.cut import frozen_part
@@ -92,7 +92,7 @@ def remember_encoder(session: Session, frozen: FrozenEncoder) -> None:
     }
     known = _load(session)
     if known.get(_key(session)) != entry:
-        seals.save_sealed_json(session.workspace.engines / _FILE, {**known, _key(session): entry})
+        checksums.save_checked_json(session.workspace.engines / _FILE, {**known, _key(session): entry})
 
 
 def _key(session: Session) -> str:
@@ -106,4 +106,4 @@ def _wishes(session: Session) -> list[str | None]:
 
 
 def _load(session: Session) -> dict[str, Any]:
-    return seals.recall_json(session.workspace.engines / _FILE, session.warn)
+    return checksums.recall_json(session.workspace.engines / _FILE, session.warn)

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import hash_int
@@ -108,7 +108,7 @@ def prepare_engine(
         tuning = replace(tuning, decode_scale=CARD) if decoder.value == CARD else tuning
     how = {"how": tuning.given()} if rules.tunable else {}
     file = session.workspace.engines / rules.file
-    seals.save_sealed_json(file, {**load_choices(session, rules), _key(session, network): {**choice.to_dict(), **how}})
+    checksums.save_checked_json(file, {**load_choices(session, rules), _key(session, network): {**choice.to_dict(), **how}})
     session.chose(choice)
     return engine, tuning
 
@@ -143,7 +143,7 @@ def kept_choice(session: Session, network: FrozenNetwork, rules: EngineRules) ->
 
 def load_choices(session: Session, rules: EngineRules) -> dict[str, Any]:
     """Every choice kept in the workspace for one kind of network; where they are damaged engines are chosen again."""
-    return seals.recall_json(session.workspace.engines / rules.file, session.warn)
+    return checksums.recall_json(session.workspace.engines / rules.file, session.warn)
 
 
 def _key(session: Session, network: FrozenNetwork) -> str:

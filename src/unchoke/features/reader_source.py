@@ -20,7 +20,7 @@ import numpy as np
 from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.errors import MachineError
 from unchoke.data.inspect_samples import FOR_FILES
-from unchoke.jobs.readers import ReadChunk, Readers
+from unchoke.jobs.loader_processes import LoaderProcesses, ReadChunk
 from unchoke.pixels.image import DecodeError, Pixels, jpeg_shape, orientation, read_planned
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class PictureReaders:
         item_bytes = math.prod(input_shape) if input_shape else 0
         region = max(_REGION_BYTES, item_bytes)
         self.chunk_size = max(1, min(_CHUNK, region // max(1, item_bytes)))
-        self._readers: Readers[ReaderTask, Answer] = Readers(program, processes=processes, region_bytes=region)
+        self._readers: LoaderProcesses[ReaderTask, Answer] = LoaderProcesses(program, processes=processes, region_bytes=region)
         self._items: dict[ReaderTask, Sequence[StreamItem]] = {}
         self._again: deque[StreamItem] = deque()
         self._attempts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What processes that decode and compute need, imported once by the server they are forked from (`jobs/readers.py`)."""
+"""What processes that decode and compute need, imported once by the server they are forked from (`jobs/loader_processes.py`)."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 
+from unchoke.core.checksums import has_checksum, open_checked, write_checked_pieces
 from unchoke.core.errors import DataError
-from unchoke.core.seals import is_sealed, open_sealed, write_sealed_pieces
 from unchoke.jobs.job_plan import Job, Names, check_output
 
 PLAN_AGAIN = "delete jobs_queue.csv: the plan is made anew, and finished jobs whose items are the same still count"
@@ -43,7 +43,7 @@ def save_jobs(path: Path, jobs: Iterable[Job]) -> list[Job]:
             sizes.append(len(row))
             yield row
 
-    write_sealed_pieces(path, lines())
+    write_checked_pieces(path, lines())
     with path.open("rb") as file:
         source, offset = PlanFile(file, COLUMNS), sizes[0]
         for place, (job, num_bytes) in enumerate(zip(ordered, sizes[1:], strict=True)):
@@ -54,14 +54,14 @@ def save_jobs(path: Path, jobs: Iterable[Job]) -> list[Job]:
 
 def load_jobs(path: Path) -> Iterator[Job]:
     """The jobs of a plan; a `DataError` names the row that cannot be read."""
-    with open_sealed(path, try_=PLAN_AGAIN) as file, _long_fields_allowed():
+    with open_checked(path, try_=PLAN_AGAIN) as file, _long_fields_allowed():
         lines = _Lines(file)
         reader = csv.reader(lines)
         header = next(reader, [])
         missing = [name for name in COLUMNS if name not in header]
         if missing:
             raise _unreadable(f"it lacks the columns {', '.join(missing)}")
-        source, begin, vouched = PlanFile(file, header), lines.num_bytes, is_sealed(path)
+        source, begin, vouched = PlanFile(file, header), lines.num_bytes, has_checksum(path)
         for place, cells in enumerate(reader, start=2):
             if cells:
                 row = dict(zip(header, cells, strict=False))

@@ -2,7 +2,7 @@
 
 A `.done` file for each job is right while there are hundreds; a hundred thousand of them in one folder take as long to open as
 their jobs' features. A log is written whole or not at all and is never added to: the next thousands make the next log. Its first
-line counts and vouches for the others, and each line has a seal of its own, so that of a damaged log only the damaged lines
+line counts and vouches for the others, and each line has a checksum of its own, so that of a damaged log only the damaged lines
 are lost, and said. A line also has the times of its artefact when that was last written or read in full.
 """
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
+from unchoke.core.checksums import making_sense, read_checked, write_checked
 from unchoke.core.fingerprint import digest
-from unchoke.core.seals import making_sense, read_sealed, write_sealed
 
 PREFIX = "job_"
 DONE = ".done"
@@ -60,7 +60,7 @@ class DoneRecord:
     info: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; `seal` vouches for the others."""
+        """Plain values; `seal` is a checksum of the others."""
         plain = json.loads(json.dumps(asdict(self)))
         return {**plain, "seal": digest(plain)}
 
@@ -147,7 +147,7 @@ def save_quarantine(file: Path, entries: Iterable[QuarantineRow]) -> list[Quaran
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
     writer.writerow([field.name for field in fields(QuarantineRow)])
     writer.writerows(astuple(entry) for entry in counted)
-    write_sealed(file, text.getvalue().encode("utf-8"))
+    write_checked(file, text.getvalue().encode("utf-8"))
     return counted
 
 
@@ -156,7 +156,7 @@ def load_quarantine(file: Path) -> list[QuarantineRow]:
     if not file.exists():
         return []
     again = f"delete {file.name}: it is written anew, and counts from one"
-    data = read_sealed(file, try_=again)
+    data = read_checked(file, try_=again)
     with making_sense(file, try_=again):
         rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
         return [QuarantineRow(row["sample_id"], row["path"], row["stage"], row["reason"], int(row["times"])) for row in rows]

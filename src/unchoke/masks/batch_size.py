@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
 from unchoke.core.fingerprint import digest
@@ -42,7 +42,7 @@ def choose_batch(session: Session, spec: PredictorSpec, *, held_bytes: int, keep
         return USUAL_BATCH
     key = digest([spec.identity(), asked, held_bytes])
     choice = _kept(keep_in / FILE, key, session.warn) or _measured(session, spec, held_bytes=held_bytes)
-    seals.save_sealed_json(keep_in / FILE, {"made_for": key, "choice": choice.to_dict()})
+    checksums.save_checked_json(keep_in / FILE, {"made_for": key, "choice": choice.to_dict()})
     session.chose(choice)
     if asked is not None and not is_cpu(device):
         given_limit(device, asked)
@@ -50,7 +50,7 @@ def choose_batch(session: Session, spec: PredictorSpec, *, held_bytes: int, keep
 
 
 def _kept(file: Path, key: str, warn: Callable[[str], object]) -> Choice | None:
-    kept = seals.recall_json(file, warn)
+    kept = checksums.recall_json(file, warn)
     if kept.get("made_for") != key:
         return None
     earlier = Choice(**kept["choice"])

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.boxes import Box
+from unchoke.core.checksums import load_checked_json, save_checked_json
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, DataError
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest, digest_file
-from unchoke.core.seals import load_sealed_json, save_sealed_json
 from unchoke.core.units import format_seconds
 from unchoke.core.urls import is_url
 from unchoke.masks.patches import PatchReader
@@ -68,7 +68,7 @@ class MaskWork:
     def finished(self) -> dict[str, Any] | None:
         """The record of this very mask, if its files are there as it says; None where it is to be made."""
         try:
-            record: dict[str, Any] = dict(load_sealed_json(self.record_file))
+            record: dict[str, Any] = dict(load_checked_json(self.record_file))
             sizes = {path.name: path.stat().st_size for path in self.files.paths}
             sums = {path.name: digest_file(path) for path in self.files.paths}
         except (OSError, ValueError, TypeError, DamagedFile):
@@ -127,7 +127,7 @@ def write_mask(work: MaskWork, parts: PartStore, class_names: Sequence[str]) -> 
     """The files of a mask whose parts are all there, and the record that says so, which is returned."""
     counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=class_names, files=work.files)
     record = _record(work, counts, class_names)
-    save_sealed_json(work.record_file, record)
+    save_checked_json(work.record_file, record)
     parts.remove()
     return record
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic, seals
+from unchoke.core import atomic, checksums
 from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
@@ -158,7 +158,7 @@ def build_pixels(
 
 def holds(folder: Path, name: str, key: str) -> bool:
     """Whether the array is there and whole; `name` without its digest, such as `pixels`."""
-    known = seals.recall_json(folder / f"{name}-{key[:8]}.json", lambda _: None)
+    known = checksums.recall_json(folder / f"{name}-{key[:8]}.json", lambda _: None)
     if known.get("key") != key or known.get("failed"):
         return False
     sums = known.get("sha256") or {}
@@ -202,7 +202,7 @@ def build_rows(
     atomic.write_with(file, write)
     made = [file.name] if finish is None else [file.name, finish().name]
     about = {"key": key, "failed": failed, "size_bytes": file.stat().st_size}
-    seals.save_sealed_json(folder / f"{name}.json", {**about, "sha256": {one: digest_file(folder / one) for one in made}})
+    checksums.save_checked_json(folder / f"{name}.json", {**about, "sha256": {one: digest_file(folder / one) for one in made}})
     return file, failed
 
 

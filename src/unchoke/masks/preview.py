@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core import listing
+from unchoke.core.checksums import load_checked_json
 from unchoke.core.errors import DamagedFile
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
-from unchoke.core.seals import load_sealed_json
 from unchoke.core.urls import is_url
 from unchoke.masks.paint import as_hex, choose_rgb, class_colours, paint_bands
 
@@ -62,7 +62,7 @@ def list_masks(folder: Path) -> list[DrawnMask]:
 def _of_record(file: Path) -> DrawnMask:
     run = file.parent.name
     try:
-        record = load_sealed_json(file)
+        record = load_checked_json(file)
         name = next(name for name in record["files"] if Path(name).stem == f"{file.stem}{_CLASSES}")
         bands = [(str(one["name"]), str(one["path"]), int(one["number"])) for one in record.get("bands", ())]
         return DrawnMask(

@@ -15,7 +15,7 @@ import numpy as np
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Loading, StageTally, during
-from unchoke.jobs.readers import ReadChunk, Readers
+from unchoke.jobs.loader_processes import LoaderProcesses, ReadChunk
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.image import DecodeError, Pixels, decode_image, read_planned
 from unchoke.pixels.pixel_cache import PixelCache
@@ -62,7 +62,7 @@ def fill_in_processes(
 ) -> Iterator[tuple[int, str]]:
     """Have reader processes draw `files`, and keep each; its position and "" or the reason as they come, in any order."""
     row_bytes = math.prod(canvas.row_shape) * 3
-    readers: Readers[tuple[RowFile, ...], Drawn] = Readers(
+    readers: LoaderProcesses[tuple[RowFile, ...], Drawn] = LoaderProcesses(
         DrawProgram(canvas), processes=processes, region_bytes=_CHUNK * row_bytes
     )
 

@@ -21,12 +21,12 @@ from typing import Any, Literal, Self
 
 from unchoke.core import listing
 from unchoke.core.atomic import valid_text
+from unchoke.core.checksums import damaged, making_sense
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import BEST_BY, find_metric, metric_order
 from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun
-from unchoke.core.seals import damaged, making_sense
 from unchoke.runs.database import connect, explained, transaction
 from unchoke.runs.judged_sets import divided_alike, judged_alike
 

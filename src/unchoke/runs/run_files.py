@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.errors import DataError
 from unchoke.core.record import RunRecord
 from unchoke.runs.report.json import load_record
@@ -25,17 +25,17 @@ _KEPT = (
 
 def seal_run(folder: Path, others: Iterable[str] = ()) -> None:
     """Vouch for the files of a run that is finished, and for `others` beside them."""
-    seals.seal_files(folder, (*_KEPT, *others))
+    checksums.add_checksums(folder, (*_KEPT, *others))
 
 
 def unseal_run(folder: Path) -> None:
     """What the run is made of is about to be written again; how it began stays as it is."""
-    seals.unseal(folder, set(_KEPT) - {"loop.json", "memory.json"})
+    checksums.drop_checksums(folder, set(_KEPT) - {"loop.json", "memory.json"})
 
 
 def files_to_share(folder: Path) -> dict[str, Path]:
     """The files of a finished run that another machine needs to predict with it, by their names in the folder, and its report."""
-    named = {name: folder / name for name in (*_KEPT, seals.SEALS, "report.html")}
+    named = {name: folder / name for name in (*_KEPT, checksums.CHECKSUMS, "report.html")}
     return {name: file for name, file in named.items() if file.is_file()}
 
 
@@ -50,12 +50,12 @@ def recall_record(folder: Path, warn: Callable[[str], object]) -> RunRecord | No
         for name in _KEPT:
             file = folder / name
             if file.exists():
-                seals.verify(file)
-            elif seals.is_sealed(file):
-                raise seals.damaged(file, "it is not there")
+                checksums.verify(file)
+            elif checksums.has_checksum(file):
+                raise checksums.damaged(file, "it is not there")
         record = load_record(folder / RECORD)
         if not is_of(folder, record):
-            raise seals.damaged(folder / RECORD, f"it is that of {record.run}")
+            raise checksums.damaged(folder / RECORD, f"it is that of {record.run}")
         return record
     except DataError as error:
         warn(f"{error.what} ({error.why}): {folder.name} is finished again from what is sound")

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import torch
 
-from unchoke.core import atomic, listing, seals
+from unchoke.core import atomic, checksums, listing
 from unchoke.core.errors import DamagedFile, DataError, UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.tensors import NotTensors, load_tensors
@@ -61,7 +61,7 @@ def _own_storage(value: torch.Tensor) -> torch.Tensor:
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """What `save_tensors` wrote, byte for byte. Anything that would need code to load is refused."""
     try:
-        seals.verify(path)
+        checksums.verify(path)
         return load_tensors(path)
     except FileNotFoundError:
         raise UsageError(
@@ -110,7 +110,7 @@ def _fault(file: Path) -> str:
     if not file.exists():
         return "gone"
     try:
-        seals.verify(file)
+        checksums.verify(file)
     except DamagedFile as error:
         return f"damaged ({error.why})"
     return "" if zipfile.is_zipfile(file) else "damaged (the file is not whole)"

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unchoke.core import atomic, listing, seals
+from unchoke.core import atomic, checksums, listing
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.record import Interval, RunRecord
@@ -235,8 +235,8 @@ def find_detached(workspace: Workspace) -> BackgroundRun:
         )
     file = workspace.logs / started[-1]
     logs = f"read {file.with_suffix('.jsonl')}, which holds what the command said, or start it again"
-    with seals.making_sense(file, try_=logs):
-        told = seals.load_sealed_json(file, try_=logs)
+    with checksums.making_sense(file, try_=logs):
+        told = checksums.load_checked_json(file, try_=logs)
         return BackgroundRun(
             str(told["command"]), int(told["pid"]), float(told["created_s"]), file.with_suffix(".jsonl"), workspace.root
         )

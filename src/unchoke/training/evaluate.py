@@ -18,13 +18,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from unchoke.core.checksums import verify
 from unchoke.core.clock import StageTimers
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.fingerprint import digest_contents
 from unchoke.core.mixing import hash_ids
 from unchoke.core.record import Interval, RunRecord, TrainingRecord
-from unchoke.core.seals import verify
 from unchoke.core.workspace import out_option
 from unchoke.data.sample_set import input_column
 from unchoke.features.encoders import EncoderSpec

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic, listing, seals
+from unchoke.core import atomic, checksums, listing
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_file
@@ -60,7 +60,7 @@ def export_run(
     """Make the folder `to`, whole or not at all. Where it holds this very run already, that is said and nothing is done."""
     to = Path(to)
     listener = on_event or default_listener()
-    if to.exists() and not (to / seals.SEALS).is_file():
+    if to.exists() and not (to / checksums.CHECKSUMS).is_file():
         raise _in_the_way(to)
     found = find_run(run, out=out)
     if to.exists():
@@ -72,7 +72,7 @@ def export_run(
     with atomic.build_folder(to) as built:
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
-            seals.verify(found.folder / relative)
+            checksums.verify(found.folder / relative)
             shutil.copy2(found.folder / relative, built / relative)
         with_network = partial(_export_network, listener=listener)
         export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
@@ -95,7 +95,7 @@ def _in_the_way(to: Path) -> UsageError:
 
 def _holds(to: Path, found: FoundRun) -> bool:
     """Whether `to` is an export of this run as it is now, with every file as it was written."""
-    seals.verify_all(to)
+    checksums.verify_folder(to)
     return all((to / name).is_file() and digest_file(to / name) == digest_file(found.folder / name) for name in _COPIED)
 
 
@@ -104,7 +104,7 @@ def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> t
     names = []
     for one in load_blend(found.head_file).models:
         model = replace(found, model=one.file)
-        seals.verify(model.head_file)
+        checksums.verify(model.head_file)
         shutil.copy2(model.head_file, built / "checkpoints" / one.file)
         extra = load_checkpoint(model.head_file)["extra"]
         save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))

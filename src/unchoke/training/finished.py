@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from unchoke import __version__
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_tuned
@@ -65,7 +65,7 @@ def remember_run(session: Session, prepared: Inspection, run: str) -> None:
         "engines": _engine_choices(session),
     }
     entries = {**_load(session), _key(session, prepared): entry}
-    seals.save_sealed_json(workspace.experiments / _FILE, entries)
+    checksums.save_checked_json(workspace.experiments / _FILE, entries)
 
 
 def _stands(session: Session, entry: dict[str, Any]) -> bool:
@@ -92,12 +92,12 @@ def _kept(session: Session, engines: dict[str, Any]) -> bool:
 
 def _engine_choices(session: Session) -> dict[str, Any]:
     """Which engine was chosen for which network, and how it is run: without the reasons."""
-    kept = seals.recall_json(session.workspace.engines / "choice.json", session.warn)
+    kept = checksums.recall_json(session.workspace.engines / "choice.json", session.warn)
     return {name: [choice["value"], choice.get("how", {})] for name, choice in kept.items()}
 
 
 def _load(session: Session) -> dict[str, dict[str, Any]]:
-    return seals.recall_json(session.workspace.experiments / _FILE, session.warn)
+    return checksums.recall_json(session.workspace.experiments / _FILE, session.warn)
 
 
 def _key(session: Session, prepared: Inspection) -> str:

@@ -22,8 +22,8 @@ from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.data.check_samples import Inspection, gate, prepare, tell_findings
 from unchoke.data.sample_set import Samples
 from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS
+from unchoke.jobs.loader_processes import preload_workers, worth_processes
 from unchoke.jobs.queue import JobQueue
-from unchoke.jobs.readers import preload_readers, worth_processes
 from unchoke.machine.detect import has_card_driver, usable_cores
 from unchoke.runs.session import Session, open_session
 from unchoke.training.finished import is_likely_done, recall_run
@@ -157,7 +157,7 @@ def begin_readers(session: Session, samples: Samples) -> None:
     """Let the processes that will read import what they will need: little for a card, which decodes by itself; else torch."""
     if worth_processes(len(samples), workers=session.settings.workers or usable_cores()):
         for_card = has_card_driver() and session.settings.device is None and not session.settings.views and decodes_later(session)
-        preload_readers(FOR_CARD if for_card else FOR_PIXELS)
+        preload_workers(FOR_CARD if for_card else FOR_PIXELS)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke import __version__
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import OnEvent, Progress
 from unchoke.core.fingerprint import digest, hash_int
@@ -167,11 +167,11 @@ class _Comparison:
         about = [None if column is None else column.tolist() for column in columns]
         key = digest([__version__, extracted.fingerprint, cut, self.sample.frame["sample_id"].tolist(), about, kinds])
         file = session.workspace.engines / _SCORES
-        known = seals.recall_json(file, session.warn)
+        known = checksums.recall_json(file, session.warn)
         if key in known:
             return replace(EncoderScore.from_dict(known[key]), images_per_s=rate)
         found = self._score(name, cut, feats, columns, rate)
-        seals.save_sealed_json(file, {**known, key: found.to_dict() | {"points": found.points_n.tolist()}})
+        checksums.save_checked_json(file, {**known, key: found.to_dict() | {"points": found.points_n.tolist()}})
         return found
 
     def _extracted(self, name: str) -> PictureExtraction:
@@ -190,11 +190,11 @@ class _Comparison:
         """Images a second from files to features, of now or of when they were made; else that of the network alone."""
         session, key = self.session, extracted.fingerprint
         file = session.workspace.engines / _RATES
-        known = seals.recall_json(file, session.warn)
+        known = checksums.recall_json(file, session.warn)
         seconds = session.timers.seconds.pop("extract", 0.0)
         if extracted.num_items_run >= _FEWEST_TIMED and seconds:
             known = {**known, key: round(extracted.num_items_run / seconds, 1)}
-            seals.save_sealed_json(file, known)
+            checksums.save_checked_json(file, known)
         if key in known:
             return float(known[key])
         engine = next((choice for choice in reversed(session.choices) if choice.name == "engine"), None)

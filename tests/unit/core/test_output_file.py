@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from errors import refused
+from unchoke.core.checksums import add_checksums
 from unchoke.core.output_file import OutputFile, output_file
-from unchoke.core.seals import seal_files
 
 
 def named(path: Path | str, *sources: Path) -> OutputFile:
@@ -143,7 +143,7 @@ def test_what_a_list_of_ours_vouches_for_is_never_replaced(tmp_path: Path) -> No
     export = tmp_path / "export"
     (export / "checkpoints").mkdir(parents=True)
     (export / "checkpoints" / "head.pt").write_bytes(b"weights")
-    seal_files(export, ["checkpoints/head.pt"])
+    add_checksums(export, ["checkpoints/head.pt"])
     for name in ("checkpoints/head.pt", "SHA256SUMS"):
         assert "vouches" in why_not(export / name)
     named(export / "rows.csv").write_text("new")

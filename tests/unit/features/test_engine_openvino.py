@@ -59,7 +59,7 @@ def kept(tiny: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(  # all pairs; nothing vouches for model.bin of a model made before there were seals
+@pytest.mark.parametrize(  # all pairs; nothing vouches for model.bin of a model made before there were checksums
     ("name", "harm", "sealed"),
     [
         ("model.xml", "flip", False),

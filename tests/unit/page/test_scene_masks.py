@@ -14,7 +14,7 @@ from tests.conftest import Once
 
 import mask_run
 from pages import guest
-from unchoke.core.seals import load_sealed_json, save_sealed_json
+from unchoke.core.checksums import load_checked_json, save_checked_json
 from unchoke.masks import preview
 from unchoke.masks.paint import class_colours
 from unchoke.masks.preview import list_masks, picture_of_mask, picture_of_scene
@@ -106,9 +106,9 @@ def test_the_scene_is_shown_where_the_mask_is(drawn: Path, monkeypatch: pytest.M
 def test_a_scene_that_is_gone_leaves_the_mask_alone(drawn: Path, tmp_path: Path) -> None:
     root = copied(drawn, tmp_path)
     file = root / "masks" / "exp_1" / "mapped.json"
-    record = load_sealed_json(file)
+    record = load_checked_json(file)
     record["bands"] = [{**band, "path": "https://example.com/mapped.tif"} for band in record["bands"]]
-    save_sealed_json(file, record)
+    save_checked_json(file, record)
     found = next(one for one in list_masks(root / "masks") if one.scene == "mapped")
     assert found.bands == ()
     assert len(pictures(root)) == 5
@@ -118,7 +118,7 @@ def test_a_scene_that_is_gone_leaves_the_mask_alone(drawn: Path, tmp_path: Path)
 def test_a_record_leads_to_no_other_file(drawn: Path, tmp_path: Path, names: dict[str, int]) -> None:
     root = copied(drawn, tmp_path)
     file = root / "masks" / "exp_1" / "mapped.json"
-    save_sealed_json(file, {**load_sealed_json(file), "files": names})
+    save_checked_json(file, {**load_checked_json(file), "files": names})
     assert "draw it again" in guest(root).get("/scenes").text
     assert len(pictures(root)) == 4
     file.write_text("{")

@@ -16,7 +16,7 @@ from datetime import date, datetime
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core import atomic, seals
+from unchoke.core import atomic, checksums
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
@@ -115,7 +115,7 @@ def load_record(path: Path) -> RunRecord:
     from unchoke.core.record import RunRecord
 
     try:
-        plain = json.loads(seals.read_sealed(path, try_=WRITE_AGAIN))
+        plain = json.loads(checksums.read_checked(path, try_=WRITE_AGAIN))
     except FileNotFoundError:
         raise _unusable(path, "there is no such file: the run has not finished, or its folder was moved") from None
     except (ValueError, RecursionError) as error:
@@ -125,7 +125,7 @@ def load_record(path: Path) -> RunRecord:
     schema = plain.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
         raise _unusable(path, f"it has schema {schema!r}; this version reads up to {SCHEMA}")
-    with seals.making_sense(path, try_=WRITE_AGAIN):
+    with checksums.making_sense(path, try_=WRITE_AGAIN):
         return RunRecord.of(plain)
 
 

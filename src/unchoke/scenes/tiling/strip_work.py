@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from unchoke.core.checksums import verify_archive
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, MachineError
 from unchoke.core.events import Event, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import read_plain
-from unchoke.core.seals import verify_archive
 from unchoke.core.units import format_bytes, format_seconds
 from unchoke.data.resources import measure_room
 from unchoke.jobs.cluster.connection import Cluster

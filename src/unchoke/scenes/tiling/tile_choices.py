@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic, seals
+from unchoke.core import atomic, checksums
 from unchoke.core.boxes import Box
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, UsageError, list_some
@@ -129,7 +129,7 @@ def choose_scales(
     require_scenes(left, findings, session.settings.data or "")
     if not scales.keys() <= known.keys():
         kept |= {keys[scene_id]: scale for scene_id, scale in scales.items()}
-        seals.save_sealed_json(file, {key: scale.to_dict() for key, scale in kept.items()})
+        checksums.save_checked_json(file, {key: scale.to_dict() for key, scale in kept.items()})
     given = "as asked" if session.settings.normalise else "the default"
     numbers = _spell_scale(left[0].band_names, scales[left[0].scene_id])
     shown = f"; {left[0].scene_id}: {list_some(numbers, limit=6)}" if how != "none" else ""
@@ -148,7 +148,7 @@ def _scale_key(facts: SceneFacts, how: str) -> str:
 def _load_scales(file: Path) -> dict[str, SceneScale]:
     """The figures of an earlier run; a file that cannot be read is no loss."""
     try:
-        found = seals.load_sealed_json(file)
+        found = checksums.load_checked_json(file)
         return {key: SceneScale.from_dict(one) for key, one in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DamagedFile):
         return {}
@@ -255,7 +255,7 @@ class _EarlierChoices:
         self._file, self._key = file, key
         self._choices: dict[str, Any] = {}
         try:
-            found = seals.load_sealed_json(file)
+            found = checksums.load_checked_json(file)
             self._choices = dict(found["choices"]) if found["key"] == key else {}
         except (OSError, ValueError, KeyError, TypeError, DamagedFile):
             pass  # measured again: a lost file costs seconds
@@ -278,7 +278,7 @@ class _EarlierChoices:
         if choice is None:
             choice = measure()
             self._choices[name] = choice.to_dict()
-            seals.save_sealed_json(self._file, {"key": self._key, "choices": self._choices})
+            checksums.save_checked_json(self._file, {"key": self._key, "choices": self._choices})
         session.chose(choice)
         return choice.value
 

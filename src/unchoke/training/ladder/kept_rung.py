@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic, seals
+from unchoke.core import atomic, checksums
 from unchoke.core.errors import DamagedFile
 from unchoke.core.fingerprint import digest_file
 from unchoke.training.build_record import TrainingOutcome
@@ -61,7 +61,7 @@ def keep_rung(
         "train_s": round(train_s, 3),
         "sha256": {name: digest_file(folder / name) for name in (MODEL_FILE, OUTPUTS_FILE)},
     }
-    seals.save_sealed_json(folder / ABOUT_FILE, about)
+    checksums.save_checked_json(folder / ABOUT_FILE, about)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return KeptRung(rung, folder, kind, seconds, extract_s, train_s, outcome.outputs)
 
@@ -70,7 +70,7 @@ def recall_rung(rung: Rung, folder: Path, warn: Callable[[str], object]) -> Kept
     """The rung in `folder` if it was climbed to the end and all its files are as they were written."""
     if not (folder / ABOUT_FILE).exists():
         return None
-    about = seals.recall_json(folder / ABOUT_FILE, warn)
+    about = checksums.recall_json(folder / ABOUT_FILE, warn)
     try:
         sound = about and about.get("folder") == folder.name
         sound = sound and all(digest_file(folder / name) == sha256 for name, sha256 in about["sha256"].items())

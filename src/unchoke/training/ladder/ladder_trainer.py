@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.clock import StageTimers
 from unchoke.core.errors import Interrupted, MachineError, UsageError
@@ -115,7 +115,7 @@ class LadderTrainer:
                 break
             if not known:
                 planned.append(rung)
-                seals.save_sealed_json(folder / LADDER_FILE, [one.to_dict() for one in planned])
+                checksums.save_checked_json(folder / LADDER_FILE, [one.to_dict() for one in planned])
             tried.append(rung)
             try:
                 kept = self._climb(rung)
@@ -142,7 +142,7 @@ class LadderTrainer:
 
     def _planned(self, folder: Path) -> list[Rung]:
         """What a stretch before this one had decided upon."""
-        kept: Any = seals.load_sealed_json(folder / LADDER_FILE) if (folder / LADDER_FILE).exists() else []
+        kept: Any = checksums.load_checked_json(folder / LADDER_FILE) if (folder / LADDER_FILE).exists() else []
         return [Rung(one["name"], one["overrides"], one["expected_s"]) for one in kept]
 
     def _climb_first(self) -> KeptRung:

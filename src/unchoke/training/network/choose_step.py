@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.units import format_count
 
@@ -126,8 +126,8 @@ def load_choice(folder: Path | None, identity: str) -> Choice | None:
     if file is None or not file.exists():
         return None
     begun = f"delete {file.parent}: the run is trained anew"
-    with seals.making_sense(file, try_=begun):
-        kept = seals.load_sealed_json(file, try_=begun)
+    with checksums.making_sense(file, try_=begun):
+        kept = checksums.load_checked_json(file, try_=begun)
         if kept["identity"] != identity:
             return None
         return Choice("step", kept["step"], f"as this run began, kept in {FILE}", kept["evidence"])
@@ -137,4 +137,4 @@ def save_choice(folder: Path | None, identity: str, choice: Choice) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         kept = {"identity": identity, "step": choice.value, "reason": choice.reason, "evidence": choice.evidence}
-        seals.save_sealed_json(folder / FILE, kept)
+        checksums.save_checked_json(folder / FILE, kept)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import MachineError
@@ -81,7 +81,7 @@ class NetworkTrainer(Generic[P]):
         kept = self._kept(folder / LOOP_FILE)
         plan, metric = subject.settle(kept)
         if kept is None:
-            seals.save_sealed_json(folder / LOOP_FILE, plan.to_dict())
+            checksums.save_checked_json(folder / LOOP_FILE, plan.to_dict())
         workers, pin = choose_feeding(session)
         job = TrainingJob(
             blueprint=subject.blueprint(plan),
@@ -103,8 +103,8 @@ class NetworkTrainer(Generic[P]):
         if not file.exists():
             return None
         begun = f"put a copy of it in its place; or delete {file.parent}, and the run is trained anew"
-        with seals.making_sense(file, try_=begun):
-            kept = self._subject.plan_kind.from_dict(seals.load_sealed_json(file, try_=begun))
+        with checksums.making_sense(file, try_=begun):
+            kept = self._subject.plan_kind.from_dict(checksums.load_checked_json(file, try_=begun))
         self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
         return kept
 
@@ -120,7 +120,7 @@ class NetworkTrainer(Generic[P]):
             session.chose(Choice("ema", 0.0, f"weights are not averaged after all: {error.why}"))
             job = replace(job, loop=replace(job.loop, ema_decay=0.0))
             planned = plan_memory(session, job, folder / MEMORY_FILE)
-            seals.save_sealed_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
+            checksums.save_checked_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
         return planned, planned.applied_to(job) if planned else job
 
     def _trained(self, plan: P, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> TrainingOutcome:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke import __version__
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.events import Note
 from unchoke.core.fingerprint import digest
@@ -77,7 +77,7 @@ def plan_memory(session: Session, job: TrainingJob, file: Path) -> ProcessPlan |
     kept = _kept(file, made_for, limit, job)
     plan = kept or _search(session, job, trial, limit)
     if kept is None:
-        seals.save_sealed_json(file, {"made_for": made_for, "plan": plan.to_dict()})
+        checksums.save_checked_json(file, {"made_for": made_for, "plan": plan.to_dict()})
     _tell(session, plan, why=f"as this run began, kept in {file.name}" if kept else _how_found(plan))
     return ProcessPlan(plan, limit.num_bytes if limit.given else None, time.monotonic() - started_s)
 
@@ -171,8 +171,8 @@ def _kept(file: Path, made_for: dict[str, Any], limit: MemoryLimit, job: Trainin
     if not file.exists():
         return None
     again = f"delete {file}: memory is planned anew"
-    with seals.making_sense(file, try_=again):
-        kept = seals.load_sealed_json(file, try_=again)
+    with checksums.making_sense(file, try_=again):
+        kept = checksums.load_checked_json(file, try_=again)
         plan = MemoryPlan.from_dict(kept["plan"])
     holds = kept["made_for"] == made_for and plan.planned_bytes <= limit.num_bytes
     return plan if holds or job.loop.batch_norm == "train" else None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, during
@@ -36,7 +36,7 @@ from unchoke.features.cut import NONE
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture, open_encoder
 from unchoke.features.recipe import DECODING
-from unchoke.jobs.readers import worth_processes
+from unchoke.jobs.loader_processes import worth_processes
 from unchoke.machine.backend import is_cpu, one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
@@ -225,7 +225,7 @@ def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, s
 
 def _load_failed(stored: StoredPixels, warn: Callable[[str], object]) -> dict[str, str]:
     """What failed before with the same content and would fail again."""
-    known = seals.recall_json(stored.folder / "failed.json", warn)
+    known = checksums.recall_json(stored.folder / "failed.json", warn)
     content = dict(zip(stored.sample_ids, stored.contents, strict=True))
     return {
         sample_id: entry["reason"]
@@ -240,7 +240,7 @@ def _save_failed(stored: StoredPixels, failed: dict[str, str]) -> None:
     if failed or file.exists():
         entries = {sample_id: {"content": content[sample_id], "reason": reason} for sample_id, reason in failed.items()}
         stored.folder.mkdir(parents=True, exist_ok=True)
-        seals.save_sealed_json(file, entries)
+        checksums.save_checked_json(file, entries)
 
 
 def _choose_augment(session: Session) -> str:

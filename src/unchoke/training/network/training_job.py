@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core import seals
+from unchoke.core import checksums
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes
@@ -168,7 +168,7 @@ def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, 
     finally:
         counts = leads and (watch.trained or before is None)
         if counts and job.folder is not None and gauge.peak_bytes > (before or 0):
-            seals.save_sealed_json(job.folder / PEAK_FILE, {"peak_bytes": gauge.peak_bytes})
+            checksums.save_checked_json(job.folder / PEAK_FILE, {"peak_bytes": gauge.peak_bytes})
 
 
 def kept_peak(folder: Path | None) -> int | None:
@@ -177,8 +177,8 @@ def kept_peak(folder: Path | None) -> int | None:
         return None
     file = folder / PEAK_FILE
     again = f"delete {file}: the peak is measured anew"
-    with seals.making_sense(file, try_=again):
-        return int(seals.load_sealed_json(file, try_=again)["peak_bytes"])
+    with checksums.making_sense(file, try_=again):
+        return int(checksums.load_checked_json(file, try_=again)["peak_bytes"])
 
 
 def _over_limit(held_bytes: int, job: TrainingJob) -> str:

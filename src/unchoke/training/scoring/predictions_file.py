@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from unchoke.core.seals import making_sense, read_sealed
+from unchoke.core.checksums import making_sense, read_checked
 from unchoke.data.corrections import LABEL, VALUE, Corrections
 from unchoke.runs.report.json import WRITE_AGAIN
 from unchoke.training.scoring.judge import GROUP
@@ -20,7 +20,7 @@ TRUTH = "truth"
 def load_predictions(file: Path) -> pd.DataFrame:
     """`predictions.csv` with text kept as text."""
     text = {"sample_id": "str", "split": "str", TRUTH: "str", "predicted": "str", GROUP: "str"}
-    data = read_sealed(file, try_=WRITE_AGAIN)
+    data = read_checked(file, try_=WRITE_AGAIN)
     with making_sense(file, try_=WRITE_AGAIN):
         return pd.read_csv(io.BytesIO(data), dtype=text, na_filter=False)
 

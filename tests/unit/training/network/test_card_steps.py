@@ -13,9 +13,9 @@ from torch import nn
 
 from errors import refused
 from small_training import NO_GPU_MEMORY, STEPS_PER_EPOCH, Shortage, Small, after, distance, small
+from unchoke.core.checksums import CHECKSUMS
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import Chosen, Event
-from unchoke.core.seals import SEALS
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network import card_rows, card_steps, choose_step, finetune
 from unchoke.training.network.choose_step import EAGER, FILE, GRAPH
@@ -119,7 +119,7 @@ def test_what_a_run_began_with_stands(card: Card, tmp_path: Path) -> None:
         small().train(folder=tmp_path, stop=after(2))
     kept = json.loads((tmp_path / FILE).read_text())
     assert kept["step"] == GRAPH
-    (tmp_path / SEALS).unlink()  # changed on purpose
+    (tmp_path / CHECKSUMS).unlink()  # changed on purpose
     (tmp_path / FILE).write_text(json.dumps({**kept, "step": EAGER}))
     before = card.recorded
     _, choices = told(small(), folder=tmp_path)

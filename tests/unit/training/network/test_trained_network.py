@@ -14,8 +14,8 @@ from own_process import in_own_process, use_exports
 
 from errors import refused
 from small_training import NAMES, SIZE_PX, Small, encoder, small
+from unchoke.core.checksums import save_checked_json
 from unchoke.core.events import Event, Note, ignore
-from unchoke.core.seals import save_sealed_json
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import EncoderSpec
 from unchoke.pixels.tile_grid import TilePlan
@@ -372,7 +372,7 @@ def test_a_picture_that_is_not_the_one_judged_is_refused(scene: Build, tmp_path:
         one.evaluate()
     older = one.record
     del older["data"]["content_digests"]
-    save_sealed_json(one.run / "record.json", older)
+    save_checked_json(one.run / "record.json", older)
     with refused("unreadable-photos", "changed"):
         one.evaluate()
 

@@ -17,7 +17,7 @@ import pytest
 from errors import refused
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import WorkerDied
-from unchoke.jobs.readers import Readers, start_method, worth_processes
+from unchoke.jobs.loader_processes import LoaderProcesses, start_method, worth_processes
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Spell:
 
 
 def read_all(
-    readers: Readers[int, tuple[int, int]], tasks: list[int]
+    readers: LoaderProcesses[int, tuple[int, int]], tasks: list[int]
 ) -> tuple[dict[int, str], dict[int, BaseException], set[int]]:
     """What was written for each task, the errors of the others, and the processes that wrote."""
     written: dict[int, str] = {}
@@ -58,7 +58,7 @@ def read_all(
 
 
 def test_every_task_comes_back_with_what_was_written_for_it() -> None:
-    with closing(Readers(Spell(), processes=2, region_bytes=4096)) as readers:
+    with closing(LoaderProcesses(Spell(), processes=2, region_bytes=4096)) as readers:
         written, errors, pids = read_all(readers, list(range(95, 120)))
     assert written == {task: str(task) for task in range(95, 120)}
     assert not errors
@@ -69,7 +69,7 @@ def test_every_task_comes_back_with_what_was_written_for_it() -> None:
 
 
 def test_a_reader_that_dies_costs_its_task_and_no_other() -> None:
-    with closing(Readers(Spell(dies_on=7), processes=2, region_bytes=4096)) as readers:
+    with closing(LoaderProcesses(Spell(dies_on=7), processes=2, region_bytes=4096)) as readers:
         written, errors, _ = read_all(readers, list(range(20)))
     assert list(errors) == [7]
     assert isinstance(errors[7], WorkerDied)
@@ -77,7 +77,7 @@ def test_a_reader_that_dies_costs_its_task_and_no_other() -> None:
 
 
 def test_memory_is_not_written_again_before_it_is_released() -> None:
-    with closing(Readers(Spell(), processes=1, region_bytes=4096)) as readers:
+    with closing(LoaderProcesses(Spell(), processes=1, region_bytes=4096)) as readers:
         held = []
         while readers.has_room:
             readers.submit(100 + len(held))
@@ -103,14 +103,14 @@ def _refuse() -> object:
 
 
 def test_readers_that_cannot_start_are_told() -> None:
-    with closing(Readers(Refuses(), processes=1, region_bytes=4096)) as readers:
+    with closing(LoaderProcesses(Refuses(), processes=1, region_bytes=4096)) as readers:
         readers.submit(1)
         with refused("of-a-test", "no reader here"):
             readers.take()
 
 
 def test_closing_does_not_wait_for_what_is_being_read(tmp_path: Path) -> None:
-    readers = Readers(Sleeps(str(tmp_path / "began")), processes=1, region_bytes=4096)
+    readers = LoaderProcesses(Sleeps(str(tmp_path / "began")), processes=1, region_bytes=4096)
     readers.submit(0)
     until = time.monotonic() + 60
     while not (tmp_path / "began").exists():
@@ -143,7 +143,7 @@ def test_forkserver_that_died_is_started_again(monkeypatch: pytest.MonkeyPatch) 
         return connect(fds)
 
     monkeypatch.setattr(forkserver, "connect_to_new_process", dying)
-    with closing(Readers(Spell(), processes=1, region_bytes=4096)) as readers:
+    with closing(LoaderProcesses(Spell(), processes=1, region_bytes=4096)) as readers:
         assert read_all(readers, [5, 6])[0] == {5: "5", 6: "6"}
 
 
@@ -155,7 +155,7 @@ def test_readers_that_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
         raise EOFError("unexpected EOF")
 
     monkeypatch.setattr(forkserver, "connect_to_new_process", dead)
-    with closing(Readers(Spell(), processes=1, region_bytes=4096)) as readers:
+    with closing(LoaderProcesses(Spell(), processes=1, region_bytes=4096)) as readers:
         readers.submit(1)
         with refused("workers-cannot-start", "EOFError"):
             readers.take()
@@ -164,10 +164,10 @@ def test_readers_that_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
 _ALONE = """
 import operator
 from contextlib import closing
-from unchoke.jobs.readers import Readers, preload_readers, start_method
+from unchoke.jobs.loader_processes import LoaderProcesses, preload_workers, start_method
 
-preload_readers(["json", "numpy"])
-with closing(Readers(operator.is_, processes=1, region_bytes=4096)) as readers:
+preload_workers(["json", "numpy"])
+with closing(LoaderProcesses(operator.is_, processes=1, region_bytes=4096)) as readers:
     readers.submit(1)
     chunk = readers.take()
 print(start_method(), chunk.value, chunk.error)

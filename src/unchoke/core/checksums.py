@@ -1,9 +1,9 @@
 """Files that are read as they were written: their SHA-256 stands beside them, in `SHA256SUMS` of their folder or the one above.
 
 In: bytes to write, finished files, files to read. Out: the very bytes that were written, or a `DamagedFile`. The list is one that
-`sha256sum -c SHA256SUMS` reads; its first line vouches for the others. A file that it does not name is used as it is, so folders
-made before there were seals open as ever. A kill between a file and its seal must not make a sound file look damaged: the new sum
-is added first, then the file is replaced, then the old sum goes. Until then both count.
+`sha256sum -c SHA256SUMS` reads; its first line is a checksum of the others. A file that it does not name is used as it is, so
+older folders open. A kill between a file and its checksum must not make a sound file look damaged: the new sum is added first,
+then the file is replaced, then the old sum goes. Until then both count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unchoke.core.errors import DamagedFile
 from unchoke.core.fingerprint import digest_bytes, digest_file
 from unchoke.core.input_file import open_plain, read_plain
 
-SEALS = "SHA256SUMS"
+CHECKSUMS = "SHA256SUMS"
 Sums = dict[str, tuple[str, ...]]
 _MARK = "# sealed "
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -35,12 +35,12 @@ _PIECE_BYTES = 1 << 20
 _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError)
 
 
-def write_sealed(path: Path, data: bytes) -> None:
+def write_checked(path: Path, data: bytes) -> None:
     """Create or replace `path` with `data`, and vouch for it."""
-    write_sealed_pieces(path, [data])
+    write_checked_pieces(path, [data])
 
 
-def write_sealed_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+def write_checked_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     """Create or replace `path` with `pieces`, one after the other, and vouch for it; only one of them is held at a time."""
     sums = _load(path.parent)
     known, new = sums.get(path.name, ()), ""
@@ -60,17 +60,17 @@ def write_sealed_pieces(path: Path, pieces: Iterable[bytes]) -> None:
         _save(path.parent, {**sums, path.name: (new,)}, durable=False)
 
 
-def save_sealed_json(path: Path, value: Any) -> None:
+def save_checked_json(path: Path, value: Any) -> None:
     """`atomic.write_json`, vouched for."""
-    write_sealed(path, atomic.valid_text(atomic.render_json(value)).encode("utf-8"))
+    write_checked(path, atomic.valid_text(atomic.render_json(value)).encode("utf-8"))
 
 
-def seal_files(folder: Path, names: Iterable[str]) -> None:
+def add_checksums(folder: Path, names: Iterable[str]) -> None:
     """Vouch for those of `names` that are in `folder` or below it, and for nothing else there."""
     _save(folder, {name: (digest_file(folder / name),) for name in sorted(names) if (folder / name).is_file()})
 
 
-def unseal(folder: Path, names: Iterable[str]) -> None:
+def drop_checksums(folder: Path, names: Iterable[str]) -> None:
     """Vouch no longer for `names`: they are about to be made again."""
     sums = _load(folder)
     left = {name: sum_ for name, sum_ in sums.items() if name not in set(names)}
@@ -78,24 +78,24 @@ def unseal(folder: Path, names: Iterable[str]) -> None:
         _save(folder, left)
 
 
-def is_sealed(path: Path) -> bool:
+def has_checksum(path: Path) -> bool:
     """Whether somebody vouches for `path`, be it there or not."""
     return bool(_sums(path))
 
 
-def is_vouched_for(path: Path) -> bool:
+def is_listed(path: Path) -> bool:
     """Whether replacing `path` would break a list that we wrote: it is named there, or is the list."""
-    folders = [folder for folder in (path.parent, path.parent.parent) if _is_ours(folder / SEALS)]
-    return bool(folders) and (path.name == SEALS or is_sealed(path))
+    folders = [folder for folder in (path.parent, path.parent.parent) if _is_ours(folder / CHECKSUMS)]
+    return bool(folders) and (path.name == CHECKSUMS or has_checksum(path))
 
 
 def _is_ours(file: Path) -> bool:
     return file.is_file() and read_plain(file).startswith(_MARK.encode())
 
 
-def read_sealed(path: Path, *, try_: str = "") -> bytes:
+def read_checked(path: Path, *, try_: str = "") -> bytes:
     """The bytes of `path` as they were written; `DamagedFile` for others, the system's own error where there is no such file."""
-    for _ in range(_TRIES):  # another process may have replaced file and seal between the two looks
+    for _ in range(_TRIES):  # another process may have replaced file and checksum between the two looks
         with _opened(path, try_=try_) as file:
             data = file.read()
         sums = _sums(path)
@@ -105,7 +105,7 @@ def read_sealed(path: Path, *, try_: str = "") -> bytes:
 
 
 @contextmanager
-def open_sealed(path: Path, *, try_: str = "") -> Iterator[BufferedReader]:
+def open_checked(path: Path, *, try_: str = "") -> Iterator[BufferedReader]:
     """`path` opened at its beginning, once it was read through and found as it was written: for files too large to be held.
 
     What takes its place later is not read.
@@ -130,9 +130,9 @@ def _opened(path: Path, *, try_: str = "") -> BufferedReader:
         raise damaged(path, f"it is {error.strerror}", try_=try_) from error
 
 
-def load_sealed_json(path: Path, *, try_: str = "") -> Any:
+def load_checked_json(path: Path, *, try_: str = "") -> Any:
     """The value in a JSON file, as it was written."""
-    data = read_sealed(path, try_=try_)
+    data = read_checked(path, try_=try_)
     with making_sense(path, try_=try_):
         return json.loads(data)
 
@@ -140,7 +140,7 @@ def load_sealed_json(path: Path, *, try_: str = "") -> Any:
 def recall_json(path: Path, warn: Callable[[str], object]) -> dict[str, Any]:
     """The object in a file that is only a memory; a damaged one is told and counts as absent."""
     try:
-        found = load_sealed_json(path)
+        found = load_checked_json(path)
         with making_sense(path):
             return dict(found)
     except FileNotFoundError:
@@ -151,7 +151,7 @@ def recall_json(path: Path, warn: Callable[[str], object]) -> dict[str, Any]:
 
 
 def verify(path: Path, *, try_: str = "") -> None:
-    """Refuse a file that is not as it was written: by its seal, or by the sums that an archive has inside."""
+    """Refuse a file that is not as it was written: by its checksum, or by the sums that an archive has inside."""
     for _ in range(_TRIES):
         sums = _sums(path)
         if not sums:
@@ -161,7 +161,7 @@ def verify(path: Path, *, try_: str = "") -> None:
     raise damaged(path, try_=try_)
 
 
-def verify_all(folder: Path) -> None:
+def verify_folder(folder: Path) -> None:
     """Refuse a folder where a file that it vouches for is not there, or not as it was written."""
     for name in _load(folder):
         if not (folder / name).is_file():
@@ -184,7 +184,7 @@ def verify_archive(path: Path, *, try_: str = "") -> None:
 
 def damaged(path: Path, fact: str = "it no longer has the checksum it was written with", *, try_: str = "") -> DamagedFile:
     """The error for a file that is not what was written."""
-    changed = f"remove its line from {SEALS} if it was changed on purpose"
+    changed = f"remove its line from {CHECKSUMS} if it was changed on purpose"
     return DamagedFile(
         f"{path} is damaged", code="damaged-file", why=fact, try_=try_ or f"put a copy of it in its place, or {changed}"
     )
@@ -210,7 +210,7 @@ def _sums(path: Path) -> tuple[str, ...]:
 
 def _load(folder: Path) -> Sums:
     """What is vouched for in a folder. A list of somebody else's, without our mark, is as good."""
-    file = folder / SEALS
+    file = folder / CHECKSUMS
     use = f"rm {shlex.quote(str(file))}: the files beside it are then used as they are"
     try:
         with _opened(file, try_=use) as opened:
@@ -230,4 +230,4 @@ def _load(folder: Path) -> Sums:
 def _save(folder: Path, sums: Sums, *, durable: bool = True) -> None:
     lines = "".join(f"{sha256}  {name}\n" for name in sorted(sums) for sha256 in sums[name])
     data = f"{_MARK}{digest_bytes(lines.encode())}\n{lines}".encode()
-    atomic.write_with(folder / SEALS, lambda file: file.write(data), durable=durable)
+    atomic.write_with(folder / CHECKSUMS, lambda file: file.write(data), durable=durable)

@@ -35,7 +35,7 @@ _LOOK_EVERY_S = 0.05
 _preloaded: list[str] = []
 
 
-def preload_readers(modules: Sequence[str]) -> None:
+def preload_workers(modules: Sequence[str]) -> None:
     """Begin to import what readers will need, in a process they are forked from later; returns at once.
 
     Only the first call of a process counts. Where processes cannot be forked, nothing happens: each reader imports for itself.
@@ -108,7 +108,7 @@ class ReadChunk(Generic[T, R]):
     release: Callable[[], None] = field(repr=False)
 
 
-class Readers(Generic[T, R]):
+class LoaderProcesses(Generic[T, R]):
     """`submit` tasks while there is room, `take` chunks as they are done; `close` ends the processes."""
 
     def __init__(self, program: Program[T, R], *, processes: int, region_bytes: int) -> None:
@@ -167,7 +167,7 @@ class Readers(Generic[T, R]):
     def _drive(self) -> None:
         """Hand out tasks and collect what came of them, until closed. Runs in a thread of its own, which owns the pool."""
         pool: WorkerPool[tuple[Any, int], R] = WorkerPool(
-            read_task, size=self.processes, setup=set_up_reader, setup_args=self._parcel, start_method=start_method()
+            read_task, size=self.processes, setup=set_up_worker, setup_args=self._parcel, start_method=start_method()
         )
         try:
             while not self._closing:
@@ -188,7 +188,7 @@ class Readers(Generic[T, R]):
 _reader: tuple[Program[Any, Any], memoryview, int] | None = None
 
 
-def set_up_reader(program: Program[Any, Any], path: str, region_bytes: int) -> None:
+def set_up_worker(program: Program[Any, Any], path: str, region_bytes: int) -> None:
     """What a reader process does first: look at the shared memory."""
     global _reader
     with open(path, "r+b") as file:  # noqa: PTH123 (a path below /proc)
@@ -198,7 +198,7 @@ def set_up_reader(program: Program[Any, Any], path: str, region_bytes: int) -> N
 def read_task(task: tuple[Any, int]) -> Any:
     """Run the program on one task, in a reader process."""
     if _reader is None:
-        raise RuntimeError("set_up_reader did not run in this process")
+        raise RuntimeError("set_up_worker did not run in this process")
     program, memory, region_bytes = _reader
     start = task[1] * region_bytes
     return program(task[0], memory[start : start + region_bytes])
