@@ -100,8 +100,6 @@ def common(run: str) -> dict[str, Any]:
                 ],
                 "loading": [{"stage": "read", "seconds": 0.1, "share": 1.0, "calls": 10}],
                 "readers": 1,
-                "first_s": 0.2,
-                "slots": 1,
                 "epochs": [{"epoch": 1, "wait": 0.1, "forward": 0.3}, {"epoch": 2, "wait": 0.05, "forward": 0.15}],
             },
             "extract": {
@@ -115,8 +113,6 @@ def common(run: str) -> dict[str, Any]:
                     {"stage": "decode", "seconds": 1.5, "share": 0.75, "calls": 1393},
                 ],
                 "readers": 2,
-                "first_s": 0.4,
-                "slots": 2,
                 "epochs": [],
             },
         },

@@ -73,14 +73,6 @@ def test_the_record_holds_what_the_result_promises(finished: Path) -> None:
     assert "worker" not in record["timings"], "no worker tries pictures that fit reads itself"
 
 
-def test_extraction_says_what_it_reached(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
-    result = extract(out=workspace, on_event=ignore, views=1)
-    assert (result.num_images, result.ceilings["extract"].num_items) == (42, 42)
-    assert "extract reached" in result.to_text()
-    assert json.loads(json.dumps(result.to_dict(), default=str))["ceilings"]["extract"]["share"] > 0
-
-
 def test_one_job_again_gives_the_same_bytes(workspace: Path) -> None:
     job = JobQueue.load(workspace / "features").jobs()[1]
     before, records = shards(workspace), done_files(workspace)

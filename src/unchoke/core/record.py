@@ -15,7 +15,6 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, field_validator
 from pydantic_core.core_schema import ValidationInfo, ValidatorFunctionWrapHandler
 
-from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.timeline import Timeline
@@ -500,8 +499,6 @@ class RunRecord(RecordedRun):
     stretches: SoundRows[Named[Number]] = []
     """Where a run was stopped and went on: the timings of each stretch, which `timings` adds up. `timeline` is of the last."""
     timeline: Named[Timeline] = {}
-    ceilings: Named[Ceiling] = {}
-    """By stage: what it reached, and what its parts can do alone."""
     machine: MachineRecord = MachineRecord()
     chokes: SoundRows[Finding] = []
     per_class: Named[SoundRows[ClassRecord]] = {}

@@ -6,8 +6,7 @@ JSON types. Nothing is measured here, and nothing is rendered.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,8 +25,7 @@ LOADING = ("list", "stat", "open", "read", "verify", "decode", "transform", "col
 class Timeline:
     """`stages` add up to `wall_s`, or to that of all jobs together. `loading` is what went on meanwhile in `readers` threads.
 
-    `epochs` has a row of seconds by stage for each epoch. Jobs ran side by side in `slots`;
-    the first job or step was done after `first_s` (0 where nobody looked).
+    `epochs` has a row of seconds by stage for each epoch.
     """
 
     wall_s: float
@@ -35,17 +33,13 @@ class Timeline:
     loading: tuple[StageRow, ...] = ()
     readers: int = 0
     epochs: tuple[dict[str, float], ...] = ()
-    first_s: float = 0.0
-    slots: int = 1
 
     @classmethod
-    def of(
-        cls, clock: Clock | None, loading: Loading, *, epochs: Sequence[Mapping[str, float]] = (), first_s: float = 0.0
-    ) -> Timeline:
+    def of(cls, clock: Clock | None, loading: Loading, *, epochs: Sequence[Mapping[str, float]] = ()) -> Timeline:
         """What the clocks say now; without a clock only what readers did."""
         own = cls.of_tally({} if clock is None else clock.tally())
         rounded = tuple({name: round(value, 6) for name, value in row.items()} for row in epochs)
-        return cls(own.wall_s, own.stages, _rows(loading.tally(), LOADING), loading.num_threads, rounded, round(first_s, 6))
+        return cls(own.wall_s, own.stages, _rows(loading.tally(), LOADING), loading.num_threads, rounded)
 
     @classmethod
     def of_tally(cls, tally: StageTally, loading: StageTally | None = None, *, readers: int = 0) -> Timeline:
@@ -67,21 +61,18 @@ class Timeline:
     def from_dict(cls, values: Mapping[str, Any]) -> Timeline:
         """What `to_dict` gave, after a journey through JSON."""
         stages, loading = (tuple(StageRow(**row) for row in values[name]) for name in ("stages", "loading"))
-        epochs, first_s, slots = tuple(values["epochs"]), values.get("first_s", 0.0), values.get("slots", 1)
-        return cls(values["wall_s"], stages, loading, values["readers"], epochs, first_s, slots)
+        return cls(values["wall_s"], stages, loading, values["readers"], tuple(values["epochs"]))
 
 
 class JobTimes:
     """What jobs noted by `job_clocks`, added up as they come in: from threads, or from other processes."""
 
-    def __init__(self, *, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self) -> None:
         self._stages: StageTally = {}
         self._loading: StageTally = {}
-        self._now, self._began_s, self._first_s = now, now(), 0.0
 
     def add(self, info: Mapping[str, Any]) -> None:
         """Count one more job."""
-        self._first_s = self._first_s or self._now() - self._began_s
         self._stages = sum_tallies([self._stages, _tally(info["clocks"])])
         self._loading = sum_tallies([self._loading, _tally(info["loading"])])
 
@@ -90,10 +81,9 @@ class JobTimes:
         total_s = sum(seconds for seconds, _ in self._stages.values())
         return {"loading_share": self._stages["load"][0] / total_s} if total_s > 0 else {}
 
-    def timeline(self, *, readers: int, slots: int = 1) -> Timeline:
+    def timeline(self, *, readers: int) -> Timeline:
         wall_s = sum(seconds for seconds, _ in self._stages.values())
-        stages, loading = _rows(self._stages, EXTRACTION), _rows(self._loading, LOADING)
-        return Timeline(wall_s, stages, loading, readers, first_s=round(self._first_s, 6), slots=slots)
+        return Timeline(wall_s, _rows(self._stages, EXTRACTION), _rows(self._loading, LOADING), readers)
 
 
 def job_clocks(clock: Clock, loading: Loading) -> dict[str, Any]:

@@ -7,7 +7,6 @@ never writes there. Errors close the gate, warnings do not.
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,7 +43,6 @@ from unchoke.data.value_findings import diagnose_fold_names, diagnose_folds, dia
 from unchoke.data.worker_trial import ImageSet, WorkerTrial, try_worker
 from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
-from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.pixels.image import slow_decoding
 from unchoke.runs.report.text import render_findings
@@ -203,12 +201,10 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         on_samples(scan.samples)
     with session.stage("check", format_count(len(scan.samples), "file")):
         threads = settings.workers if settings.workers is not None else usable_cores()
-        began_s = time.perf_counter()
         inspect = partial(
             inspect_samples, workspace=session.workspace, threads=threads, on_event=session.on_event, loading=loading
         )
         facts = inspect(scan.samples, decode=decode)
-        inspected_s = time.perf_counter() - began_s
         recalled = recall_sides_before(session, scan)
         previous = tied_before(recalled, corrected)
         samples, facts = (
@@ -240,7 +236,6 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
         findings += diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
     session.timelines["check"] = Timeline.of(None, loading)
-    _measure_ceiling(session, scan.samples, inspected_s, readers=threads, decode=decode)
     for choice in choices:
         session.chose(choice)
     _tell_moved(session, recalled, samples, tied=bool(corrected.tied))
@@ -310,23 +305,6 @@ def _drop_copies(
 
 def _closes_gate(finding: Finding) -> bool:
     return finding.severity == "error" and not can_be_left_out(finding)
-
-
-def _measure_ceiling(session: Session, samples: Samples, inspected_s: float, *, readers: int, decode: bool) -> None:
-    """Keep how fast files were looked into, beside what one reader alone and many of them could do."""
-    num_read = sum(row.calls for row in session.timelines["check"].loading if row.stage == "verify")
-    if num_read == 0:
-        return
-    paths = [str(path) for path in samples.frame["path"].to_numpy()[:: max(1, len(samples) // READ_ALONE)]]
-    found = measure_readers(
-        lambda path: bool(inspect_file(path, decode=decode).content),
-        paths,
-        num_items=num_read,
-        wall_s=inspected_s,
-        readers=max(1, readers),
-    )
-    if found is not None:
-        session.ceilings["check"] = found
 
 
 def _diagnose(session: Session, samples: Samples, facts: pd.DataFrame) -> list[Finding]:

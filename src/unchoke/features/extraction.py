@@ -29,7 +29,6 @@ from unchoke.features.card_decoder import CardDecoder
 from unchoke.features.cut import frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
-from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
@@ -56,7 +55,7 @@ from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.machine.backend import is_cpu, keep_freed_memory, torch_device
+from unchoke.machine.backend import is_cpu, keep_freed_memory
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.pixels.image import may_pass
 from unchoke.runs.session import Session
@@ -207,8 +206,6 @@ def extract(
     if state.pending:
         with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
-        if session.cluster is None:
-            _measure_ceiling(session, inputs, engine, state.pending)
     stored = open_stored(queue, recipe.fingerprint, ItemSide(inputs.items, 0), done=None if state.pending else state.done)
     if lost := stored.lost():
         raise DataError(
@@ -219,23 +216,6 @@ def extract(
         )
     store = FeatureStore(stored.placement, row_shape=recipe.row_shape, num_augmented=recipe.num_augmented, levels=recipe.levels)
     return Extraction(store, recipe, engine.describe(), engine, stored.present, stored.failed, len(state.pending), num_pending)
-
-
-def _measure_ceiling(session: Session, inputs: InputSet, engine: FrozenEngine, jobs: Sequence[Job]) -> None:
-    """Keep what the extraction that has just ended reached, beside what its parts can do alone."""
-    decoder = _decoder(inputs, engine)
-    found = measure_extraction(
-        engine,
-        CardReader(inputs.photos.paths) if inputs.photos is not None and decoder is not None else inputs.read,
-        [(job.items[0], job.contents[0]) for job in jobs if job.items],
-        session.timelines["extract"],
-        num_items=sum(len(job.items) for job in jobs),
-        wall_s=session.timers.seconds["extract"],
-        on_cpu=is_cpu(torch_device(session.policy)),
-        decoder=decoder,
-    )
-    if found is not None:
-        session.ceilings["extract"] = found
 
 
 def tell_cost(session: Session, recipe: FeatureRecipe, *, num_items: int, num_pending: int) -> None:
@@ -279,12 +259,11 @@ def job_size(session: Session, recipe: FeatureRecipe) -> int:
 
 @dataclass(frozen=True)
 class _JobRunner:
-    """What runs the jobs, and where: a body, the engine for it, and how many readers and slots that is."""
+    """What runs the jobs, and where: a body, the engine for it, and how many readers it has."""
 
     body: Callable[[Any], Any]
     engine: JobEngine
     readers: int
-    slots: int
     setup: Callable[..., Any] | None = None
     setup_args: tuple[Any, ...] = ()
 
@@ -334,7 +313,7 @@ def run_extraction(
             )
     finally:
         torch.set_num_threads(num_threads)  # training counts on them
-    session.timelines["extract"] = times.timeline(readers=runner.readers, slots=runner.slots)
+    session.timelines["extract"] = times.timeline(readers=runner.readers)
 
 
 @contextmanager
@@ -346,17 +325,17 @@ def _on_this_machine(
     read_threads, workers = _read_threads(session, inputs, streams=streams), session.policy.workers
     if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
         body, readers = _stream(session, queue, jobs, inputs, engine, read_threads)
-        yield _JobRunner(body, InProcessEngine(), readers, 1)
+        yield _JobRunner(body, InProcessEngine(), readers)
     elif photos is not None and not streams and len(jobs) > workers > 1:
         assert isinstance(engine, TorchEngine)
         preload_workers(FOR_PIXELS)
         threads = max(1, session.machine.cores // workers)
         setup_args = (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last, threads)
-        yield _JobRunner(run_job, ProcessEngine(workers, start_method=start_method()), workers, workers, set_up, setup_args)
+        yield _JobRunner(run_job, ProcessEngine(workers, start_method=start_method()), workers, set_up, setup_args)
     else:
         slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
         extractor = Extractor(engine, recipe, inputs.read, queue.folder, read_threads)
-        yield _JobRunner(extractor, InProcessEngine(slots=slots), slots * max(1, read_threads), slots)
+        yield _JobRunner(extractor, InProcessEngine(slots=slots), slots * max(1, read_threads))
 
 
 @contextmanager
@@ -375,7 +354,7 @@ def _on_cluster(
     with marked(queue.folder) as shared:
         runner = RayEngine(cluster, plan=plan, pack=courier.pack, unpack=courier.unpack, on_event=session.on_event)
         work = ExtractionWork(parcel, inputs.recipe, pickled_reader(inputs.read, paths, sample), sample, shared)
-        yield _JobRunner(work, runner, slots, slots, work.set_up)
+        yield _JobRunner(work, runner, slots, work.set_up)
     gives, files = "give the features of this machine on a sample", inputs.recipe.items
     session.chose(nodes_choice(cluster.address, runner.facts.values(), cluster.refused, gives=gives, files=files))
 

@@ -13,7 +13,6 @@ from typing import Any
 from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, CodeLine, Finding, per
 from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count, format_seconds
-from unchoke.runs.ceiling_chokes import below_ceiling
 from unchoke.runs.run_facts import MAKING, RunFacts, loading_s, slowest
 from unchoke.runs.step_bottleneck import Bottleneck
 
@@ -214,7 +213,6 @@ def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float | None 
         return []
     least_s = max(floor_s, NOTED_SHARE * run.total_s)
     causes = [cause for rule in RULES for cause in rule(run) if cause.saved_s >= least_s]
-    causes += below_ceiling(run, told={cause.stage for cause in causes})
     found = [_finding(cause, run) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
     return found or list(_computing(run, floor_s))
 

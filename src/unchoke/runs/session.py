@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from unchoke import __version__
 from unchoke.core import atomic, listing
 from unchoke.core.brief_waits import wait_briefly
-from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
 from unchoke.core.errors import Interrupted, UsageError, list_some
@@ -69,8 +68,6 @@ class Session:
     choices: list[Choice] = field(default_factory=list)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     """What the stages of `timers` were made of, for those that have clocks inside."""
-    ceilings: dict[str, Ceiling] = field(default_factory=dict)
-    """What long stages of `timers` reached, beside what their parts can do alone."""
     part: LaunchGroup | None = None
     """This process's part among several that a launcher started; None when it was started alone."""
     trains_here: bool = False

@@ -238,7 +238,6 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: RunRecord, sess
     """Write the record, the report and the rows of the experiments database; only then is the run done."""
     record.timings = dict(session.timers.seconds)
     record.timeline = dict(session.timelines)
-    record.ceilings = dict(session.ceilings)
     record.machine = machine_facts(session)
     record.chokes = diagnose_run(record, out=out_option(session.workspace.root))
     _add_stretches(record, session)

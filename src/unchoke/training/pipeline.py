@@ -128,7 +128,6 @@ def extract_all(session: Session, prepared: Inspection) -> ExtractResult:
         workspace=session.workspace.root,
         seconds=session.timers.seconds.get("extract", 0.0),
         choices=session.choices,
-        ceilings=session.ceilings,
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.record import Interval, RunRecord
@@ -15,7 +14,6 @@ from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.runs.report.profile_top import render_profile
 from unchoke.runs.report.text import render_choices, render_fit_result
-from unchoke.runs.report.timeline_bars import ceiling_sentence
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class FitResult:
             "ladder": plain.get("ladder", []),
             "timings": record.timings,
             "timeline": plain.get("timeline", {}),
-            "ceilings": plain.get("ceilings", {}),
             "chokes": plain.get("chokes", []),
             "profile": plain.get("profile"),
             "images_per_s": record.images_per_s,
@@ -132,14 +129,11 @@ class ExtractResult:
     """Whether nothing was run."""
     choices: list[Choice] = field(default_factory=list)
     """What was chosen, with reasons."""
-    ceilings: dict[str, Ceiling] = field(default_factory=dict)
-    """What long stages reached, beside what their parts can do alone."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "choices": [c.to_dict() for c in self.choices],
-            "ceilings": {stage: ceiling.to_dict() for stage, ceiling in self.ceilings.items()},
         }
 
     def to_text(self) -> str:
@@ -151,7 +145,6 @@ class ExtractResult:
         lines = [
             f"{format_count(self.num_jobs, 'job')} {verb} ({images}, {format_seconds(self.seconds)}{rate})",
             f"{format_count(self.num_jobs_left, 'job')} left, {format_count(self.num_failed, 'image')} set aside",
-            *(ceiling_sentence(stage, ceiling) for stage, ceiling in self.ceilings.items()),
             f"features  {self.folder}",
             f"next      unchoke train{out_option(self.workspace)}",
         ]

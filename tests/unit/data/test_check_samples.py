@@ -7,30 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core.ceilings import Ceiling
 from unchoke.core.events import ignore
 from unchoke.data.check_samples import Inspection, prepare
 from unchoke.data.manifest import save_manifest
 from unchoke.runs.session import open_session
-
-
-def ceilings(photos: Path, out: Path) -> dict[str, Ceiling]:
-    with open_session({"data": str(photos), "workers": 2}, out=out, on_event=ignore) as session:
-        prepare(session)
-        return session.ceilings
-
-
-def test_check_speed_compared_with_one_reader(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
-    found = ceilings(photos, tmp_path / "out")["check"]
-    assert (found.num_items, found.slowest, found.facts) == (42, "reading", {"readers": 2})
-    assert {"read", "verify", "decode"} <= found.alone_s.keys()
-    assert ceilings(photos, tmp_path / "out") == {}, "all of it is known by now"
-
-
-def test_a_quick_look_is_not_measured(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 3600.0)
-    assert ceilings(photos, tmp_path / "out") == {}
 
 
 def test_copies_dropped_when_asked(own_photos: Path, tmp_path: Path) -> None:

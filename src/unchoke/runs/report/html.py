@@ -40,7 +40,6 @@ _BUILDERS = {
     "network": facts.network,
     "timings": facts.timings,
     "timeline": timeline.picture,
-    "ceilings": timeline.ceiling_sentences,
     "chokes": facts.chokes,
     "memory": facts.memory,
     "choices": facts.choices,

@@ -234,7 +234,7 @@ def render_training(record: RunRecord, *, in_full: bool = False) -> str:
 
 
 def render_timings(record: RunRecord) -> str:
-    """Seconds and share of each stage; how fast features were made, and what long stages reached of what is possible."""
+    """Seconds and share of each stage, and how fast features were made."""
     stages = summary.stage_seconds(record.timings)
     total = sum(seconds for _, seconds in stages)
     if not stages or total <= 0:
@@ -244,8 +244,7 @@ def render_timings(record: RunRecord) -> str:
     rate, stretches = record.images_per_s, summary.stretches_text(record)
     stopped = f"\nthe run was stopped and went on: {stretches}, added up here" if stretches else ""
     speed = f"\nfeatures were made at {rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else ""
-    rates = "".join(f"\n{visible(sentence)}" for sentence in timeline.ceiling_sentences(record))
-    return columns(table, header=("stage", "time", "share"), right=(1, 2)) + stopped + speed + rates
+    return columns(table, header=("stage", "time", "share"), right=(1, 2)) + stopped + speed
 
 
 def render_chokes(chokes: Sequence[Finding], *, in_full: bool = False) -> str:

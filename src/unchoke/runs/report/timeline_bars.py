@@ -15,7 +15,6 @@ from unchoke.runs.report.layout import columns
 from unchoke.runs.report.svg import stacked_bar
 
 if TYPE_CHECKING:
-    from unchoke.core.ceilings import Ceiling
     from unchoke.core.record import RunRecord
 
 Model = dict[str, Any]
@@ -81,26 +80,6 @@ _REST = "s8"
 _IF_FELT = ("exchange", "device")
 _FELT_SHARE = 0.001
 """Stages that only some machines have are left out where they took next to nothing."""
-
-
-def ceiling_sentence(stage: str, ceiling: Ceiling) -> str:
-    """``extract reached 703/s, 10 % of what reading can do (reading 15 × 467/s, engine 13,600/s)``; no share where the parts were
-    slower alone than the stage was.
-    """
-    parts = ", ".join(f"{one.part} {f'{one.lanes} × ' if one.lanes > 1 else ''}{one.alone_per_s:,.0f}/s" for one in ceiling.parts)
-    reached = f"{stage} reached {ceiling.reached_per_s:,.0f}/s"
-    what = f"{ceiling.slowest} can do" if len(ceiling.parts) > 1 else f"its {ceiling.slowest} can do"
-    turns = " in turn" if " and " in ceiling.slowest else ""
-    possible = f"{ceiling.possible_per_s:,.0f}/s"
-    if ceiling.is_exceeded:
-        busier = "that was measured right after it, while the machine was busier"
-        return f"{reached}, more than the {possible} that {what}{turns}: {busier} ({parts})"
-    return f"{reached}, {100 * ceiling.share:.0f} % of what {what}{turns and f'{turns}: {possible}'} ({parts})"
-
-
-def ceiling_sentences(record: RunRecord) -> list[str]:
-    """One for each stage that was long enough to be measured."""
-    return [ceiling_sentence(stage, ceiling) for stage, ceiling in record.ceilings.items()]
 
 
 class StageTime(NamedTuple):

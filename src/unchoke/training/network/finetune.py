@@ -9,9 +9,8 @@ weights. Nothing depends on a random state from before the step, so a killed run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,12 @@ from torch import nn
 
 from unchoke.core.clock import Clock, Loading
 from unchoke.core.errors import DataError, Interrupted, MachineError
-from unchoke.core.events import Progress, ignore
+from unchoke.core.events import Progress
 from unchoke.core.fingerprint import digest, digest_bytes, hash_int
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
-from unchoke.machine.backend import can_record, empty_cache, has_own_memory, held_memory_bytes, is_tight, to_device, torch_dtype
+from unchoke.machine.backend import can_record, empty_cache, has_own_memory, held_memory_bytes, is_tight, torch_dtype
 from unchoke.training.checkpoints import Snapshots, State, TrainingProgress
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
@@ -38,7 +37,6 @@ from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import PartSize, Stepper, batch_statistics, prepare_network, training_mode
 from unchoke.training.network.step_graph import StepGraph
-from unchoke.training.network.step_replay import StepReplay
 from unchoke.training.network.tiled_network import TrainableNetwork
 from unchoke.training.scoring.selection import ValScores, as_figure
 
@@ -69,8 +67,7 @@ def finetune(
             training.begin()
         while not training.standing.finished:
             training.run_epoch()
-    done = training.result(resumed_step)
-    return replace(done, replay=training.replay(done))
+    return training.result(resumed_step)
 
 
 class NetworkTraining:
@@ -125,7 +122,6 @@ class NetworkTraining:
         self.snapshots = Snapshots(folder, digest=self.identity, on_event=where.on_event)
         self.saved_s = self.told_s = self.started_s = time.monotonic()
         self.num_run = 0
-        self.first_s = 0.0
         self.begun: Prefetch | None = None
         self.unread_losses: list[torch.Tensor] = []
         self.graph: StepGraph | None = None
@@ -188,7 +184,6 @@ class NetworkTraining:
         self.begun = None
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
             stopping = self._step(fed, len(batch), kept)
-            self.first_s = self.first_s or self.clock.wall_s
             self.where.profiler.step(self.clock, self.loading)
             self._tell()
             if stopping:
@@ -442,55 +437,8 @@ class NetworkTraining:
             eval_batch=self.eval_size.value,
             halvings=self.stepper.size.halvings + self.eval_size.halvings,
             beside_bytes=self.beside_bytes,
-            timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds, first_s=self.first_s),
+            timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds),
         )
-
-    def replay(self, done: LoopResult) -> StepReplay | None:
-        """What measures this training's ceiling when it is over; nothing where nothing was trained, or not here alone."""
-        if not self.num_run or self.where.ranks.world > 1:
-            return None
-        return StepReplay(
-            self.num_run,
-            self.config.batch_size,
-            self.where.workers,
-            self.where.device,
-            done.timeline,
-            step=self._repeated_step,
-            read=lambda positions: self.source.read(positions, 0),
-            positions=self.train,
-            put_back=lambda: self._put_back(done.state),
-            recorded=self.graph is not None,
-        )
-
-    def _repeated_step(self, num: int) -> Callable[[], int]:
-        """A step over one batch of `num` samples that lies on the device already, run as often as it is called."""
-        planned, mixing = replace(self.batches, batch_size=num).plan(0, 0)
-        batch, kept = planned[0], mixing[0]
-        own, device = self.batches.own(batch, kept), self.where.device
-        fed = HostBatch(own, to_device(self.source.read(own, 0), device), self.source, 0, device)
-        training_mode(self.network, self.config)
-        size = self.stepper.size.value * num // self.config.batch_size
-        self.stepper = replace(self.stepper, size=PartSize(max(1, size)), on_event=ignore)
-
-        recorded = self.graph if num == self.config.batch_size else None
-        if recorded is not None:
-            recorded.load(self._card_steps().table(0, 0, 1))
-
-        def run() -> int:
-            self.standing = TrainingProgress()
-            if recorded is not None:
-                recorded.rewind()
-            self._step(fed if recorded is None or recorded.is_fed else None, len(batch), kept)
-            self.unread_losses.clear()
-            return len(batch)
-
-        return run
-
-    def _put_back(self, state: State) -> None:
-        """The weights as they were, after steps that do not count."""
-        self.network.load_state_dict(state)
-        self.network.zero_grad(set_to_none=True)
-        self.network.eval()
 
     def _tell(self, *, now: bool = False, figures: dict[str, float] | None = None) -> None:
         """Progress in samples, with the loss and the share of time spent waiting for data."""

@@ -15,14 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core.ceilings import Ceiling
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import OnEvent
 from unchoke.core.timeline import Timeline
 from unchoke.training.checkpoints import State
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.network.parallel import ALONE, Ranks
-from unchoke.training.network.step_replay import StepReplay
 
 USUAL_LR = 1e-3
 """The learning rate of a new head where none was asked for."""
@@ -115,9 +113,6 @@ class LoopResult:
     halvings: int
     timeline: Timeline
     """The time of this process alone: what was trained before the run was stopped and continued is not counted."""
-    replay: StepReplay | None = None
-    """What the training's ceiling is measured with, until it is."""
-    ceiling: Ceiling | None = None
     beside_bytes: int = 0
     """What rows on a card and a recorded step took there beside what steps and evaluation take."""
 

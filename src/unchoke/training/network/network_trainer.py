@@ -162,8 +162,6 @@ def run_training_job(session: Session, job: TrainingJob) -> LoopResult:
     else:
         done = _run_on_devices(session, job) if session.num_started > 1 else _run_here(session, job)
     session.timelines["train"] = done.timeline
-    if done.ceiling is not None:
-        session.ceilings["train"] = done.ceiling
     return done
 
 

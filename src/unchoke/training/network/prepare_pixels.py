@@ -37,9 +37,8 @@ from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture, open_encoder
 from unchoke.features.recipe import DECODING
 from unchoke.jobs.loader_processes import worth_processes
-from unchoke.machine.backend import is_cpu, one_thread, torch_device
+from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
-from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.pixels.augment_batch import augment_spec
 from unchoke.pixels.canvas import Canvas, plan_canvas
 from unchoke.pixels.draw_rows import draw_row, fill_in_processes
@@ -148,7 +147,6 @@ def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, d
         if wanted:
             with session.stage("pixels", f"decoding {format_count(len(wanted), 'picture')}"):
                 _fill(session, stored, cache, wanted, failed)
-            _measure_ceiling(session, stored, wanted)
         _refuse_too_many(session, stored, failed)
     finally:
         if stored.cache.value != "ram":
@@ -193,28 +191,6 @@ def _drawn(
         files = [(position, stored.paths[position], stored.contents[position]) for position in wanted]
         return fill_in_processes(cache, stored.canvas, files, processes=workers, loading=loading)
     return map_ahead(decode, wanted, threads=workers, ahead=4 * max(1, workers))
-
-
-def _measure_ceiling(session: Session, stored: StoredPixels, wanted: list[int]) -> None:
-    """Keep how fast the cache was filled, beside what one reader alone and many of them could do."""
-
-    def draw(position: int) -> bool:
-        try:
-            stored.draw(position)
-        except DecodeError:
-            return False
-        return True
-
-    with one_thread():  # one reader has one core
-        found = measure_readers(
-            draw,
-            wanted[:: max(1, len(wanted) // READ_ALONE)],
-            num_items=len(wanted),
-            wall_s=session.timers.seconds["pixels"],
-            readers=session.timelines["pixels"].readers,
-        )
-    if found is not None:
-        session.ceilings["pixels"] = found
 
 
 def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, str]) -> None:

@@ -122,10 +122,6 @@ class StepGraph:
             self._numbers, self._values = self._room_for(table.numbers), self._room_for(table.values)
         for kept, part in ((self._numbers, table.numbers), (self._values, table.values)):
             kept[: len(part)].copy_(send(torch.from_numpy(part), kept.device))
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Take the table's first step next."""
         self._cursor.zero_()
 
     def _room_for(self, part: NDArray[Any]) -> torch.Tensor:

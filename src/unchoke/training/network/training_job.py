@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +142,7 @@ def run_job(
             network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=blueprint.inputs
         )
         watch.trained = done.num_steps > done.resumed_step
-    ceiling = None if done.replay is None else done.replay.measure(limit_bytes=job.limit_bytes)
-    return replace(done, replay=None, ceiling=ceiling)
+    return done
 
 
 @dataclass

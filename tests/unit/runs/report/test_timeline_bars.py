@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from records import as_record
-from unchoke.core.ceilings import Ceiling, PartRate
 from unchoke.runs.report import timeline_bars as timeline
 from unchoke.runs.report.html import render_report
 from unchoke.runs.report.text import render_run
@@ -28,16 +27,6 @@ def test_run_is_shown_with_stages_and_readers(groceries: dict[str, Any]) -> None
     rows = [line.split() for line in text.splitlines()]
     assert ["decode", "75.0", "%", "1.5", "s", "1,393"] in rows
     assert ["waiting", "for", "data", "9.3", "%", "150", "ms", "90"] in rows
-
-
-def test_exceeded_ceiling_has_no_share() -> None:
-    parts = [PartRate("engine", 112.0), PartRate("reading", 112.0)]
-    reached = {num: Ceiling.of(num, 10.0, parts) for num in (560, 930)}
-    told = {num: timeline.ceiling_sentence("extract", ceiling) for num, ceiling in reached.items() if ceiling is not None}
-    assert told[560].startswith("extract reached 56/s, 100 % of what engine and reading can do in turn: 56/s (")
-    assert told[930].startswith("extract reached 93/s, more than the 56/s that engine and reading can do in turn: that was")
-    assert "busier" in told[930]
-    assert "%" not in told[930]
 
 
 def test_report_draws_bars_for_work_and_loading(groceries: dict[str, Any]) -> None:

@@ -235,18 +235,6 @@ def test_a_training_that_diverges_is_noticed(card: Card) -> None:
         small().train(lr=1e20, body_lr=1e20, epochs=4)
 
 
-@pytest.mark.usefixtures("place")
-def test_ceiling_is_that_of_cuda_graph_steps(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
-    made = small()
-    done = made.train(mixup=0.2)
-    assert done.replay is not None
-    before = card.repeated
-    assert done.replay.measure() is not None
-    assert card.repeated > before
-    assert distance(made.network.state_dict(), done.state) == 0
-
-
 def test_rows_too_large_for_gpu_are_read_ahead(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise NO_GPU_MEMORY
