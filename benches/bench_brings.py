@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.head_trainer import refit_head, solve_head
-from unchoke.training.scoring.calibration import fit_temperature
-from unchoke.training.scoring.figures import log_losses, softmax
+from unchoke.training.scoring.figures import fit_temperature, log_losses, softmax
 
 CPU = torch.device("cpu")
 

@@ -136,7 +136,7 @@ def flips(given: argparse.Namespace) -> None:
 def cleanlab_recall(photos: Photos, targets: np.ndarray, rows: np.ndarray, num: int) -> dict[str, float]:
     """The same by cleanlab's ways of ranking, from heads as ours."""
     from unchoke.curation.wrong_labels import hold_out_classes
-    from unchoke.training.heads.held_out import deal_folds
+    from unchoke.training.heads.linear_path import deal_folds
 
     try:
         from cleanlab.rank import get_label_quality_scores

@@ -20,9 +20,8 @@ from unchoke.features.feature_store import FeatureStore
 from unchoke.runs.lookup import find_run
 from unchoke.training.data import Problem
 from unchoke.training.evaluate import place_features
-from unchoke.training.heads.ridge_refit import RidgeRefit
-from unchoke.training.heads.trained_head import load_head
-from unchoke.training.scoring.learning_curve import measure_curve
+from unchoke.training.heads.heads import load_head
+from unchoke.training.scoring.learning_curve import RidgeRefit, measure_curve
 
 DRAWS = 8
 

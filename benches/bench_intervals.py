@@ -21,8 +21,7 @@ import numpy as np
 from common import say
 from numpy.typing import NDArray
 
-from unchoke.training.scoring.calibration import fit_temperature
-from unchoke.training.scoring.figures import log_losses, log_softmax
+from unchoke.training.scoring.figures import fit_temperature, log_losses, log_softmax
 from unchoke.training.scoring.scores import score
 
 SIZES = (10, 14, 30, 100, 200)

@@ -23,14 +23,13 @@ from unchoke.features.encoders import Encoder, EncoderSpec, digest_tensors
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Positions, Problem
-from unchoke.training.device_targets import column_scale
 from unchoke.training.network.finetune import finetune
 from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.sources import ActivationSource
 from unchoke.training.network.tiled_network import TiledNetwork
-from unchoke.training.scoring.selection import choose_metric
+from unchoke.training.scoring.selection import choose_metric, column_scale
 
 CPU = torch.device("cpu")
 SIZE_PX = 32

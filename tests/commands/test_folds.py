@@ -24,7 +24,7 @@ from unchoke.runs.session import Session, open_session
 from unchoke.training.fit import train
 from unchoke.training.folds import FoldsResult, run_all_folds, train_all_folds
 from unchoke.training.results import FitResult
-from unchoke.training.scoring.predictions_file import load_predictions
+from unchoke.training.scoring.predictions import load_predictions
 
 if TYPE_CHECKING:
     from tests.unit.commands.conftest import Kept

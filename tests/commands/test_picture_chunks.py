@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unchoke.training.picture_chunks import cut_chunks
+from unchoke.training.open_models import cut_chunks
 
 
 def test_chunks_are_slices_that_know_their_places() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from errors import refused
 from unchoke.core.record import Interval, ValueIntervalRecord
-from unchoke.training.predicted_rows import (
+from unchoke.training.predict import (
     RowOptions,
     class_rows,
     interval_words,

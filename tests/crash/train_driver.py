@@ -11,9 +11,8 @@ import torch
 
 from unchoke.core.events import Event, Progress
 from unchoke.training.data import ArraySource, Problem
-from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.heads import HeadConfig, save_head
 from unchoke.training.heads.train_heads import train_heads
-from unchoke.training.heads.trained_head import save_head
 
 
 class SlowSource(ArraySource):

@@ -27,7 +27,7 @@ from unchoke.curation.wrong_labels import (
     find_wrong_labels,
     hold_out_classes,
 )
-from unchoke.training.heads.held_out import NUM_FOLDS, deal_folds
+from unchoke.training.heads.linear_path import NUM_FOLDS, deal_folds
 
 _FEWEST = 2 * NUM_FOLDS
 

@@ -23,9 +23,8 @@ from unchoke.exports.judged_photos import JudgedPhotos, find_judged_photos, spre
 from unchoke.exports.whole_model import PhotoModel
 from unchoke.pixels.image import decode_image, read_bytes
 from unchoke.runs.lookup import FoundRun
-from unchoke.training.assemble_model import AssembledModel, assemble
-from unchoke.training.open_models import OpenModel, OpenOptions, open_model
-from unchoke.training.picture_chunks import answer_here, cut_chunks
+from unchoke.training.load_model import AssembledModel, assemble
+from unchoke.training.open_models import OpenModel, OpenOptions, answer_here, cut_chunks, open_model
 from unchoke.training.scoring.figures import softmax
 
 _CALIBRATION_PHOTOS = 128

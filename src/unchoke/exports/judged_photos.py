@@ -17,7 +17,7 @@ import pandas as pd
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.data.manifest import load_manifest
 from unchoke.runs.lookup import FoundRun
-from unchoke.training.scoring.predictions_file import load_predictions
+from unchoke.training.scoring.predictions import load_predictions
 
 MOST_CHECKED = 1000
 """Of more test photos so many are compared, at even distances."""

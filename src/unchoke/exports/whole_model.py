@@ -18,8 +18,7 @@ from unchoke.features.engines import FromPixels
 from unchoke.features.half_rounding import round_to_half
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.heads.heads import forward, stack_params
-from unchoke.training.heads.trained_head import TrainedHead
+from unchoke.training.heads.heads import TrainedHead, forward, stack_params
 from unchoke.training.ladder.blend import Share
 from unchoke.training.network.tiled_network import TiledNetwork
 

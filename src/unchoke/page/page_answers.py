@@ -163,7 +163,7 @@ class PageAnswers:
 
     def _load_features(self) -> _Features | None:
         from unchoke.curation.nearest import UnitRows
-        from unchoke.training.cached_features import find_cached
+        from unchoke.training.workspace_datasets import find_cached
 
         if (found := find_cached(self._workspace, fits=lambda shape: len(shape) == 1)) is None:
             return None
@@ -172,7 +172,7 @@ class PageAnswers:
 
     def ask(self, data: bytes) -> PhotoAnswer:
         """What the newest model says of a picture; a `DecodeError` for one that cannot be decoded."""
-        from unchoke.training.picture_chunks import PictureChunk, answer_chunk, show_picture
+        from unchoke.training.open_models import PictureChunk, answer_chunk, show_picture
 
         with self._lock:
             self._data = data
@@ -213,8 +213,7 @@ class PageAnswers:
 
     def _open(self, found: FoundRun) -> _Opened:
         from unchoke.training.open_models import OpenOptions, open_model
-        from unchoke.training.predict import OwnPredictions, RowShape
-        from unchoke.training.predicted_rows import RowOptions
+        from unchoke.training.predict import OwnPredictions, RowOptions, RowShape
 
         if found.folder not in self._opened:
             model = open_model(found, [_NAME], OpenOptions(None, None, None, ignore, self._sent))
@@ -226,7 +225,7 @@ class PageAnswers:
 
     def _nearest(self, opened: _Opened) -> tuple[tuple[LikePhoto, ...], str]:
         """The training photos nearest to the picture that was sent, in the features that are cached of them."""
-        from unchoke.training.picture_chunks import show_picture
+        from unchoke.training.open_models import show_picture
 
         features = self._cached()
         seeing = None if features is None else self._eyes(features, opened)

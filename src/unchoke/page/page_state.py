@@ -132,7 +132,7 @@ class PageState:
 
     def _judged(self, run: str) -> pd.DataFrame:
         """What a run said of the photos it was judged on; reading it loads more than a workspace without runs needs."""
-        from unchoke.training.scoring.predictions_file import load_predictions
+        from unchoke.training.scoring.predictions import load_predictions
 
         return load_predictions(self.workspace.run_folder(run) / "predictions.csv")
 

@@ -51,7 +51,7 @@ from unchoke.runs.report.json import save_record, to_jsonable
 from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import Session
 from unchoke.runs.stretches import sum_stretches
-from unchoke.training.problem import LearningTask, summarise
+from unchoke.training.data import LearningTask, summarise
 from unchoke.training.scoring.judge import Outputs, ScoredOutputs, scatter, worst_mistakes
 from unchoke.training.scoring.learning_curve import Refit
 

@@ -35,14 +35,14 @@ from unchoke.runs.report.json import to_jsonable
 from unchoke.runs.report.text import render_fit_result
 from unchoke.runs.session import default_listener
 from unchoke.training.data import Problem, ProblemKind
-from unchoke.training.heads.trained_head import load_head
-from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.heads.heads import load_head
+from unchoke.training.ladder.blend import load_blend
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
 from unchoke.training.results import plain_metrics
-from unchoke.training.scoring.constant_answer import ConstantAnswer
-from unchoke.training.scoring.judge import GROUP, JUDGED, Outputs, ScoredOutputs, judge, run_head
-from unchoke.training.scoring.predictions_file import load_predictions
+from unchoke.training.scoring.judge import JUDGED, Outputs, ScoredOutputs, judge, run_head
+from unchoke.training.scoring.predictions import GROUP, load_predictions
+from unchoke.training.scoring.scores import ConstantAnswer
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"

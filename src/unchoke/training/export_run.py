@@ -37,10 +37,10 @@ from unchoke.training.evaluate import (
     place_features,
     refuse_other_contents,
 )
-from unchoke.training.heads.trained_head import load_head
-from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.heads.heads import load_head
+from unchoke.training.ladder.blend import load_blend
 from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
-from unchoke.training.scoring.predictions_file import load_predictions
+from unchoke.training.scoring.predictions import load_predictions
 
 ENCODER_FILE = "encoder.safetensors"
 MOST_PIXEL_BYTES = 200_000_000

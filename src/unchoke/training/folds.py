@@ -38,11 +38,9 @@ from unchoke.runs.report.layout import columns
 from unchoke.runs.report.summary import ReportedMetric
 from unchoke.runs.session import Session
 from unchoke.training.results import FitResult, plain_metrics
-from unchoke.training.scoring.constant_answer import ConstantAnswer
-from unchoke.training.scoring.judge import GROUP, number_groups
-from unchoke.training.scoring.predicted_columns import TRUTH_CONFIDENCE, probability_column
-from unchoke.training.scoring.predictions_file import load_predictions
-from unchoke.training.scoring.scores import Scores, score
+from unchoke.training.scoring.judge import number_groups
+from unchoke.training.scoring.predictions import GROUP, TRUTH_CONFIDENCE, load_predictions, probability_column
+from unchoke.training.scoring.scores import ConstantAnswer, Scores, score
 
 OOF_FILE = "oof.csv"
 FOLDS_FILE = "folds.json"

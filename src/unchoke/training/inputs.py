@@ -22,14 +22,13 @@ from unchoke.features.recipe import PictureRecipe
 from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
-from unchoke.training.data import FeatureSource
+from unchoke.training.data import FeatureSource, LearningTask
 from unchoke.training.heads.head_trainer import HeadTrainer
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.network.photo_blueprint import StoredActivations
 from unchoke.training.network.photo_subject import PhotoSubject
 from unchoke.training.network.prepare_pixels import plan_pixels, prepare_pixels
-from unchoke.training.problem import LearningTask
 from unchoke.training.run_training import Trainer
 
 

@@ -42,10 +42,9 @@ from unchoke.pixels.image import DecodeError, read_bytes
 from unchoke.runs.lookup import FoundRun
 from unchoke.training.checkpoints import load_checkpoint
 from unchoke.training.export_run import encoder_file, encoder_of, save_encoder
-from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.ladder.blend import load_blend
 from unchoke.training.network.trained_network import load_network
-from unchoke.training.open_models import OpenModel, OpenOptions, open_model
-from unchoke.training.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, show_picture
+from unchoke.training.open_models import ChunkAnswer, OpenModel, OpenOptions, PictureChunk, answer_chunk, open_model, show_picture
 
 _COMPARED = 4
 """Pictures that a node and the driver both answer to before the node may work."""

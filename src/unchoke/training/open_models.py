@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,11 @@ from unchoke.features.recipe import TWICE, PictureRecipe
 from unchoke.machine.backend import one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.pixels.image import Pixels, read_bytes
+from unchoke.pixels.image import DecodeError, Pixels, read_bytes
 from unchoke.runs.lookup import FoundRun
 from unchoke.training.export_run import encoder_of
-from unchoke.training.heads.trained_head import load_head
-from unchoke.training.ladder.blend import blend
-from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.heads.heads import load_head
+from unchoke.training.ladder.blend import blend, load_blend
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
 
 _CHUNK = 64
@@ -233,3 +234,60 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: OpenOp
             return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in)
     keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
     return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)
+
+
+@dataclass(frozen=True)
+class PictureChunk:
+    """Pictures that are answered together; `first` is the place of the first among all."""
+
+    first: int
+    paths: tuple[str, ...]
+
+    @property
+    def placed(self) -> list[tuple[int, str]]:
+        """Each path with its place among all."""
+        return list(enumerate(self.paths, start=self.first))
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkAnswer:
+    """One row of `outputs` for each picture of the chunk that could be read, in order; `broken` has the reasons of the others."""
+
+    chunk: PictureChunk
+    outputs: NDArray[np.float32]
+    broken: dict[str, str]
+
+
+def cut_chunks(paths: Sequence[str], size: int) -> list[PictureChunk]:
+    """All pictures, `size` at a time: which go together depends on their order alone, and so do the last bits of answers."""
+    return [PictureChunk(first, tuple(paths[first : first + size])) for first in range(0, len(paths), size)]
+
+
+def show_picture(model: OpenModel, path: str, read: Callable[[str], bytes]) -> list[Pixels] | DecodeError:
+    """A picture as the model wants it, or why there is none."""
+    try:
+        data = read(path)
+        return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]  # by content: a path is spelt in many ways
+    except DecodeError as error:
+        return error
+
+
+def answer_chunk(model: OpenModel, chunk: PictureChunk, shown: Sequence[list[Pixels] | DecodeError]) -> ChunkAnswer:
+    """What the model says of a chunk whose pictures were read and decoded."""
+    pairs = list(zip(chunk.paths, shown, strict=True))
+    broken = {path: str(views) for path, views in pairs if isinstance(views, DecodeError)}
+    good = [path for path, views in pairs if not isinstance(views, DecodeError)]
+    pixels = [view for _, views in pairs if not isinstance(views, DecodeError) for view in views]
+    outputs = model.answer(good, np.stack(pixels)) if good else np.empty((0, len(model.names)), np.float32)
+    return ChunkAnswer(chunk, outputs, broken)
+
+
+def answer_here(
+    model: OpenModel, chunks: Sequence[PictureChunk], read: Callable[[str], bytes] = read_bytes
+) -> Iterator[ChunkAnswer]:
+    """The answers of this machine; later pictures are read and decoded meanwhile."""
+    pictures = (path for chunk in chunks for path in chunk.paths)
+    ahead = map_ahead(lambda path: show_picture(model, path, read), pictures, threads=2, ahead=min(32, 2 * model.chunk))
+    with closing(ahead):
+        for chunk in chunks:
+            yield answer_chunk(model, chunk, list(islice(ahead, len(chunk.paths))))

@@ -32,26 +32,26 @@ from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.session import Session
 from unchoke.training.build_record import RunMaterial
-from unchoke.training.finished import remember_run
+from unchoke.training.data import build_problem
 from unchoke.training.heads.head_trainer import warm_up_heads
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.ladder.ladder_trainer import LadderTrainer, begin_ladder
-from unchoke.training.problem import build_problem
 from unchoke.training.results import ExtractResult, FitResult, Rehearsal
 from unchoke.training.run_training import Trainer, keeping_stretches, run_training
 from unchoke.training.scoring.group_gap import tell_group_gap
 
 
-def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
-    """Everything after the gate."""
+def go_on(
+    session: Session, prepared: Inspection, findings: list[Finding], *, command: str
+) -> tuple[FitResult, Inspection | None]:
+    """Everything after the gate. Returns the samples too, unless some could not be read that may be readable the next time."""
     with keeping_stretches(session):
         material, trainer, prepared = prepare_training(session, prepared, findings, command=command)
         laddered = session.settings.minutes is not None  # what its models will be is not known yet
         planned_bytes = None if laddered else _need(session, len(prepared.samples)).memory_bytes
         record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
-    if not any(row.stage == "extract" for row in material.quarantined):  # those may be read the next time
-        remember_run(session, prepared, record.run)
-    return FitResult(record, session.workspace.root, already_done)
+    unread = any(row.stage == "extract" for row in material.quarantined)
+    return FitResult(record, session.workspace.root, already_done), None if unread else prepared
 
 
 def prepare_training(

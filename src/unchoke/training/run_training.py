@@ -31,12 +31,11 @@ from unchoke.training.build_record import (
     enter_run,
     prediction_extra,
 )
-from unchoke.training.data import Problem
-from unchoke.training.problem import digest_judged
+from unchoke.training.data import Problem, digest_judged
 from unchoke.training.profiled import profiled_if_asked
-from unchoke.training.scoring.before_corrections import compare_before
-from unchoke.training.scoring.judge import GROUP, ScoredOutputs, judge, predictions_table
+from unchoke.training.scoring.judge import ScoredOutputs, compare_before, judge, predictions_table
 from unchoke.training.scoring.learning_curve import measure_curve
+from unchoke.training.scoring.predictions import GROUP
 
 
 class Trainer(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,6 +24,8 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.data.manifest import TEXT_COLUMNS, load_manifest
 from unchoke.data.sample_set import is_input
+from unchoke.features.feature_store import FeatureStore, first_member, map_member, open_stored
+from unchoke.jobs.queue import JobQueue
 from unchoke.machine.detect import usable_cores
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.image import DecodeError
@@ -30,9 +33,8 @@ from unchoke.pixels.pixel_cache import plan_cache
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.slots import held_bytes
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.runs.lookup import find_run
+from unchoke.runs.lookup import find_run, stored_runs
 from unchoke.scenes.tiling.tile_outcome import MANIFEST_NAME
-from unchoke.training.cached_features import find_cached
 from unchoke.training.network.prepare_pixels import StoredPixels, pixel_recipe
 
 Split = Literal["train", "val", "test"]
@@ -245,3 +247,33 @@ class TileDataset(Dataset[Pair]):
 
 def _as_it_is(row: Any) -> Any:
     return row
+
+
+@dataclass(frozen=True)
+class CachedFeatures:
+    """Rows of the store belong to `ids`, in this order."""
+
+    fingerprint: str
+    ids: list[str]
+    store: FeatureStore
+
+
+def find_cached(
+    workspace: Workspace, *, of: str | None = None, fits: Callable[[tuple[int, ...]], bool] = bool
+) -> CachedFeatures | None:
+    """Those of the fingerprint `of`; else of the newest run whose rows have a shape that `fits`, or what was extracted last."""
+    manifest = load_manifest(workspace.manifest_file)
+    if manifest is None:
+        return None
+    queue = JobQueue.load(workspace.features)
+    extracted = list(dict.fromkeys(job.fingerprint for job in queue.jobs()))
+    runs = stored_runs(out=workspace.root)[::-1] if workspace.experiments_file.exists() else []
+    of_runs = [run.fingerprint for run in runs if run.fingerprint in extracted]
+    names = manifest["sample_id"].tolist()
+    for fingerprint in dict.fromkeys([*of_runs, *extracted[::-1]] if of is None else [of]):
+        stored = open_stored(queue, fingerprint, names)
+        shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in stored.placement.shards[:1]]
+        if shapes and fits(shapes[0]) and stored.present.any():
+            ids = [name for name, there in zip(names, stored.present, strict=True) if there]
+            return CachedFeatures(fingerprint, ids, FeatureStore(stored.placement, row_shape=shapes[0]))
+    return None

@@ -204,7 +204,7 @@ class _Comparison:
     def _score(self, name: str, cut: str, feats: NDArray[np.float16], columns: Columns, rate: float | None) -> EncoderScore:
         import numpy as np
 
-        from unchoke.training.heads.held_out import cross_validate
+        from unchoke.training.heads.linear_path import cross_validate
         from unchoke.training.scoring.scores import score
         from unchoke.tuning.encoder_result import EncoderScore
 
@@ -231,7 +231,7 @@ class _Comparison:
         import numpy as np
         import pandas as pd
 
-        from unchoke.training.heads.held_out import deal_folds
+        from unchoke.training.heads.linear_path import deal_folds
 
         frame, task = self.sample.frame[present], self.sample.samples.task
         if task.kind == "classification":

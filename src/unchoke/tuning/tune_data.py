@@ -23,14 +23,13 @@ from unchoke.features.prepare_engine import Picture
 from unchoke.machine.backend import has_glibc, is_cpu, torch_device
 from unchoke.pixels.image import DecodeError, read_image
 from unchoke.runs.session import Session
-from unchoke.training.data import Problem
+from unchoke.training.data import LearningTask, Problem, build_problem
 from unchoke.training.network.finetune import most_evaluated
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.photo_blueprint import PhotoBlueprint, SourceSpec
 from unchoke.training.network.photo_subject import network_spec, targets_of
 from unchoke.training.network.prepare_pixels import StoredPixels, choose_cache, plan_pixels
 from unchoke.training.network.training_job import TrainingJob
-from unchoke.training.problem import LearningTask, build_problem
 from unchoke.training.scoring.selection import choose_metric
 from unchoke.tuning.switches import Circumstances
 from unchoke.tuning.tune_training import photos_of

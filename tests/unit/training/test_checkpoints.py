@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from errors import refused
 from unchoke.core.events import Event, Note, ignore
 from unchoke.training.checkpoints import Snapshots, State, TrainingProgress, load_checkpoint, save_tensors
-from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.trained_head import load_head, save_head
+from unchoke.training.heads.heads import HeadConfig, load_head, save_head
 
 CPU = torch.device("cpu")
 

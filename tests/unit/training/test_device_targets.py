@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unchoke.training.data import Problem
-from unchoke.training.device_targets import DeviceTargets
+from unchoke.training.scoring.selection import DeviceTargets
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ import pytest
 
 from errors import refused
 from unchoke.data.sample_set import Samples, TaskSpec
-from unchoke.training.problem import build_problem, digest_judged, summarise
+from unchoke.training.data import build_problem, digest_judged, summarise
 
 IDS = [f"s{number}" for number in range(6)]
 CONTENTS = pd.Series([f"c{number}" for number in range(6)])

@@ -28,12 +28,11 @@ from unchoke.runs.report.summary import describe_config
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import FeatureSource, Problem
-from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.heads import HeadConfig, TrainedHead, TrainResult, save_head
 from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS, strength_at
-from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.heads.train_heads import train_heads, warm_heads
-from unchoke.training.heads.trained_head import TrainedHead, TrainResult, save_head
 from unchoke.training.scoring.judge import JUDGED, run_head
+from unchoke.training.scoring.learning_curve import RidgeRefit
 from unchoke.training.scoring.selection import automatic_weights
 
 _FEW = 2

@@ -8,6 +8,7 @@ end.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,32 +16,47 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.clock import StageTimers
 from unchoke.core.errors import Interrupted, MachineError, UsageError
-from unchoke.core.events import Note
+from unchoke.core.events import Note, ignore
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label
 from unchoke.core.units import format_seconds
 from unchoke.core.workspace import out_option
+from unchoke.features.cut import cut_network
+from unchoke.features.encoders import bare_encoder
 from unchoke.features.prepare_engine import Picture
+from unchoke.machine.backend import torch_device
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse, TrainingOutcome, prediction_extra
-from unchoke.training.data import FirstColumns
+from unchoke.training.data import FirstColumns, LearningTask
 from unchoke.training.heads.head_trainer import HeadTrainer, solve_head
-from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.inputs import Inputs, prepare_inputs
-from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
-from unchoke.training.ladder.epoch_cost import measure_epoch_s
-from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
-from unchoke.training.ladder.rungs import Overrides, Pace, Rung, first_rung, next_rung, what_is_left
-from unchoke.training.ladder.trained_blend import save_blend
+from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares, save_blend
+from unchoke.training.ladder.rungs import (
+    FOLDER,
+    KeptRung,
+    Overrides,
+    Pace,
+    Rung,
+    first_rung,
+    keep_rung,
+    next_rung,
+    recall_rung,
+    what_is_left,
+)
 from unchoke.training.network.linear_start import LinearStart
-from unchoke.training.problem import LearningTask
+from unchoke.training.network.loop_choices import TrainedPart, choose_loop
+from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.photo_blueprint import PhotoBlueprint
+from unchoke.training.network.photo_subject import network_spec, noise_source, targets_of
 from unchoke.training.scoring.judge import JUDGED
+from unchoke.training.scoring.learning_curve import RidgeRefit
 
 LADDER_FILE = "ladder.json"
 STRONG = 1.0
@@ -306,3 +322,30 @@ def _extra(use: EncoderUse, outcome: TrainingOutcome) -> dict[str, Any]:
     """What prediction needs of one model; how a network was trained stands in the record of a run of its own, and else here."""
     loop = {"loop": outcome.about["training"]["loop"]} if "training" in outcome.about else {}
     return {**prediction_extra(use, temperature=1.0), **loop}
+
+
+_STEPS, _LONG_ENOUGH_S = 6, 3.0
+
+
+def measure_epoch_s(session: Session, learnable: LearningTask) -> float:
+    """Seconds of one epoch with the settings of `session`; nothing is told, kept or chosen."""
+    settings, problem = session.settings, learnable.problem
+    encoder = bare_encoder(settings.encoder, input_px=settings.input_px)
+    cut = cut_network(encoder, settings.cut, verify=False)
+    loop = choose_loop(replace(session, on_event=ignore, choices=[]), problem, TrainedPart.of(encoder, settings.cut))
+    batch = min(loop.batch_size, len(problem.positions("train")))
+    loop = replace(loop, batch_size=batch, sub_batch=min(loop.sub_batch, batch), eval_batch=batch)
+    network, source = network_spec(settings, encoder), noise_source(settings, encoder, cut)
+    blueprint = PhotoBlueprint(network, source, targets_of(settings, learnable), learnable.inputs)
+    trial = MemoryTrial(blueprint.noise(batch), loop, str(torch_device(session.policy)), problem.kind, problem.names)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(loop.threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            rehearsal = trial.rehearse(loop)
+            step_s = rehearsal.train_steps(_STEPS, longest_s=_LONG_ENOUGH_S) * math.ceil(batch / loop.sub_batch)
+            judge_s = rehearsal.evaluate(batch, 2)
+    finally:
+        torch.set_num_threads(threads)
+    num_train, num_val = (len(problem.positions(split)) for split in ("train", "val"))
+    return step_s * math.ceil(num_train / batch) + judge_s * math.ceil(num_val / batch)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.training.heads.trained_head import TrainedHead
+from unchoke.training.heads.heads import TrainedHead
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,10 +22,9 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.data.targets import TargetPlan, plan_targets
 from unchoke.machine.backend import send
 from unchoke.training.data import Positions, Problem, ProblemKind
-from unchoke.training.device_targets import DeviceTargets, column_scale
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.scoring.figures import pair_spread
-from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal, judging_weights
+from unchoke.training.scoring.selection import ClassVal, DeviceTargets, ValScores, ValueVal, column_scale, judging_weights
 
 _LEAST_START = 1e-4
 """A positive output that should begin at zero begins at this share of its scale: softplus never reaches zero."""

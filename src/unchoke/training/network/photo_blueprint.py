@@ -25,13 +25,13 @@ from unchoke.features.encoders import Encoder, bare_encoder, load_encoder
 from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
-from unchoke.training.device_targets import column_scale
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows
 from unchoke.training.network.tiled_network import Fusion, TiledNetwork
 from unchoke.training.network.training_job import Blueprint
+from unchoke.training.scoring.selection import column_scale
 
 
 @dataclass(frozen=True)

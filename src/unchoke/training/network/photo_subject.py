@@ -19,6 +19,7 @@ from unchoke.machine.backend import keep_freed_memory
 from unchoke.pixels.canvas import plan_canvas
 from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
+from unchoke.training.data import LearningTask
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
@@ -26,7 +27,6 @@ from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivatio
 from unchoke.training.network.prepare_pixels import NoisePixels
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork
-from unchoke.training.problem import LearningTask
 from unchoke.training.scoring.selection import choose_metric
 
 _PICTURE = (4, 3)
@@ -128,7 +128,7 @@ def noise_source(settings: Settings, encoder: Encoder, cut: Cut) -> SourceSpec:
 
 
 def targets_of(settings: Settings, learnable: LearningTask) -> TargetPlan | None:
-    """What was declared about the targets (`training/problem.py` has checked it); None for classes."""
+    """What was declared about the targets (`training/data.py` has checked it); None for classes."""
     problem = learnable.problem
     if problem.kind == "classification":
         return None

@@ -24,8 +24,7 @@ from unchoke.data.quotas import Unit, fill_quotas
 from unchoke.data.sample_set import LIKELY_GROUP
 from unchoke.runs.report.summary import describe_gap
 from unchoke.runs.session import Session
-from unchoke.training.data import FeatureSource, Positions, Problem
-from unchoke.training.problem import LearningTask
+from unchoke.training.data import FeatureSource, LearningTask, Positions, Problem
 
 Features = NDArray[np.float32]
 _MOST_SAMPLES = 1200

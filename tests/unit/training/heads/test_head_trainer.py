@@ -8,9 +8,9 @@ import torch
 
 from unchoke.core.events import ignore
 from unchoke.training.heads.head_trainer import choose_batch_size, default_sweep, refit_head
+from unchoke.training.heads.heads import load_head, save_head
 from unchoke.training.heads.linear_path import STRENGTHS, strength_at
 from unchoke.training.heads.train_heads import train_heads
-from unchoke.training.heads.trained_head import load_head, save_head
 from unchoke.training.scoring.judge import run_head
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unchoke.training.heads.held_out import cross_validate, deal_folds
+from unchoke.training.heads.linear_path import cross_validate, deal_folds
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -8,12 +8,12 @@ import torch
 
 from unchoke.core.clock import Clock
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
-from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads import linear_path
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, TrainingRows
 from unchoke.training.heads.stack import Member
 from unchoke.training.sampling import Scaler
+from unchoke.training.scoring.selection import DeviceTargets
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from unchoke.training.heads.recorded_update import RecordedUpdate, UpdateInputs
+from unchoke.training.heads.stack import RecordedUpdate, UpdateInputs
 
 
 def inputs(number: int, *, rows: int = 4) -> UpdateInputs:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
-from unchoke.training.heads.ridge_refit import RidgeRefit
+from unchoke.training.scoring.learning_curve import RidgeRefit
 
 
 def made(kind: str, *, count: int = 300, dim: int = 24, with_val: bool = True):

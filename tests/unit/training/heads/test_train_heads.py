@@ -78,8 +78,8 @@ def test_cuda_graph_updates_same_heads(mixture, train, monkeypatch):
 
         return repeat
 
-    monkeypatch.setattr("unchoke.training.heads.head_epochs.can_record", lambda device: True)
-    monkeypatch.setattr("unchoke.training.heads.head_epochs.record_work", record)
+    monkeypatch.setattr("unchoke.training.heads.train_heads.can_record", lambda device: True)
+    monkeypatch.setattr("unchoke.training.heads.train_heads.record_work", record)
     recorded = train(made, VARIED)
     assert len(repeated) > 20
     for one, other in zip(plain.all, recorded.all, strict=True):

@@ -10,10 +10,9 @@ from torch.nn import functional as F
 from errors import refused
 from unchoke.data.targets import plan_targets
 from unchoke.training.data import Problem
-from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.network.objective import Objective
 from unchoke.training.scoring.scores import score
-from unchoke.training.scoring.selection import choose_metric
+from unchoke.training.scoring.selection import DeviceTargets, choose_metric
 
 CPU = torch.device("cpu")
 NAMES = ("clover", "dead", "green", "gdm", "total")

@@ -16,9 +16,9 @@ from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
-from unchoke.training.device_targets import column_scale
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.tiled_network import AttentionFusion, FilmFusion, NetworkConfig, TiledNetwork
+from unchoke.training.scoring.selection import column_scale
 
 CPU = torch.device("cpu")
 NAMES = ("clover", "dead", "green", "gdm", "total")

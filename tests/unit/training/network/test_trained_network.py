@@ -29,7 +29,7 @@ from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.photo_blueprint import NetworkSpec
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network
 from unchoke.training.predict import predict
-from unchoke.training.scoring.predictions_file import load_predictions
+from unchoke.training.scoring.predictions import load_predictions
 
 KINDS: dict[str, dict[str, Any]] = {
     "a block": {"cut": "-1"},

@@ -3,8 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unchoke.training.scoring.calibration import MIN_VAL_SAMPLES, calibrate, fit_temperature, scaled_apart
-from unchoke.training.scoring.figures import log_losses, log_softmax, reliability_bins
+from unchoke.training.scoring.figures import (
+    MIN_VAL_SAMPLES,
+    calibrate,
+    fit_temperature,
+    log_losses,
+    log_softmax,
+    reliability_bins,
+    scaled_apart,
+)
 
 
 def drawn(count: int, *, seed: int, sharpness: float):

@@ -5,8 +5,8 @@ import pytest
 
 from unchoke.core.record import RunRecord
 from unchoke.training.data import Problem
-from unchoke.training.scoring.constant_answer import ConstantAnswer
 from unchoke.training.scoring.judge import judge
+from unchoke.training.scoring.scores import ConstantAnswer
 
 NAMES = ("rare", "common", "other")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unchoke.training.scoring.figures import softmax
-from unchoke.training.scoring.predicted_columns import MOST_CLASSES, TOP_KEPT, class_columns, kept_columns, round_digits
+from unchoke.training.scoring.predictions import MOST_CLASSES, TOP_KEPT, class_columns, kept_columns, round_digits
 
 NAMES = ("a", "b", "c")
 LOGITS = np.array([[3, 1, 0], [0, 0.5, 4]], dtype=np.float32)

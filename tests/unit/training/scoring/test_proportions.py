@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unchoke.training.scoring.proportions import difference_limits, effective_sizes, mean_limits, student_quantile, wilson
+from unchoke.training.scoring.intervals import difference_limits, effective_sizes, mean_limits, student_quantile, wilson
 
 
 @pytest.mark.parametrize(("hits", "total"), [(14, 14), (0, 9), (7, 30), (199, 200)])

@@ -8,8 +8,8 @@ import pytest
 from errors import refused
 from unchoke.core.metrics import find_metric
 from unchoke.runs.report.json import to_jsonable
-from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, value_figures
 from unchoke.training.scoring.figures import ECE_BINS, class_rates, log_softmax, softmax
+from unchoke.training.scoring.intervals import ClassTally, ValueTally, class_figures, value_figures
 from unchoke.training.scoring.scores import score
 
 NAMES = ("a", "b", "c", "d")

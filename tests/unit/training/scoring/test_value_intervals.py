@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unchoke.training.scoring.value_intervals import fewest_samples, half_widths, value_intervals
+from unchoke.training.scoring.intervals import fewest_samples, half_widths, value_intervals
 
 
 def test_the_width_is_the_error_that_so_many_do_not_exceed():

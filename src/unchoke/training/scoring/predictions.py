@@ -7,12 +7,18 @@ second and further guesses ``predicted_2``, ``confidence_2`` and so on, and ``p/
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from unchoke.core.checksums import making_sense, read_checked
+from unchoke.data.corrections import LABEL, VALUE, Corrections
+from unchoke.runs.report.json import WRITE_AGAIN
 from unchoke.training.scoring.figures import softmax
 
 MOST_CLASSES = 100
@@ -61,3 +67,36 @@ def round_digits(values: NDArray[Any]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore"):
         scale = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.where(wide > 0, wide, 1.0))))
     return np.asarray(np.round(wide * scale) / scale)
+
+
+TRUTH = "truth"
+GROUP = "group"
+"""The column that says which samples are alike, where some are."""
+
+
+def load_predictions(file: Path) -> pd.DataFrame:
+    """`predictions.csv` with text kept as text."""
+    text = {"sample_id": "str", "split": "str", TRUTH: "str", "predicted": "str", GROUP: "str"}
+    data = read_checked(file, try_=WRITE_AGAIN)
+    with making_sense(file, try_=WRITE_AGAIN):
+        return pd.read_csv(io.BytesIO(data), dtype=text, na_filter=False)
+
+
+def correct_predictions(table: pd.DataFrame, corrections: Corrections) -> tuple[pd.DataFrame, int]:
+    """The table with truths as they were corrected and without what was dropped; how many rows that changed."""
+    ids = table["sample_id"]
+    gone = ids.isin(list(corrections.dropped)).to_numpy()
+    changed = gone.copy()
+    table = table.copy()
+    columns = {TRUTH: corrections.values(LABEL)} if TRUTH in table.columns else {}
+    names = [name.removeprefix("truth/") for name in table.columns if name.startswith("truth/")]
+    columns |= {f"truth/{name}": corrections.values(f"{VALUE}{name}") for name in names}
+    for column, wanted in columns.items():
+        pairs = zip(ids.tolist(), table[column].tolist(), strict=True)
+        now = [(wanted[name] if column == TRUTH else float(wanted[name])) if name in wanted else value for name, value in pairs]
+        changed |= np.array([old != new for old, new in zip(table[column].tolist(), now, strict=True)], dtype=bool)
+        table[column] = now
+    if TRUTH_CONFIDENCE in table.columns:
+        relabelled = np.flatnonzero(changed & ~gone)
+        table.loc[table.index[relabelled], TRUTH_CONFIDENCE] = np.nan  # that of the class that was true before
+    return table[~gone].reset_index(drop=True), int(changed.sum())
