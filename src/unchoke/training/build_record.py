@@ -43,8 +43,8 @@ from unchoke.features.extraction import PictureExtraction
 from unchoke.features.recipe import TWICE
 from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
+from unchoke.runs.diagnosis import diagnose_run
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
-from unchoke.runs.own_chokes import diagnose_run
 from unchoke.runs.report.baseline_words import BASELINE
 from unchoke.runs.report.html import save_report
 from unchoke.runs.report.json import save_record, to_jsonable

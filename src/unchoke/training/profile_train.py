@@ -19,11 +19,9 @@ from unchoke.core.record import ProfileRecord, RunRecord
 from unchoke.core.timeline import Timeline
 from unchoke.core.workspace import out_option
 from unchoke.data.check_samples import prepare
-from unchoke.runs.own_chokes import bounded_by, diagnose_run
+from unchoke.runs.diagnosis import AROUND, diagnose_run, name_bottleneck
 from unchoke.runs.report.profile_top import render_profiled_training
-from unchoke.runs.run_facts import AROUND
 from unchoke.runs.session import Session, open_session
-from unchoke.runs.step_bottleneck import name_bottleneck
 from unchoke.training.build_record import as_typed, machine_facts
 from unchoke.training.pipeline import prepare_training
 from unchoke.training.profiled import plan_profile, profile_record, profiling, too_short
@@ -143,6 +141,5 @@ def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
     found = diagnose_run(record, out=out, min_saved_s=0.0)
     steps = {row.stage: row.seconds for row in timed.stages if row.stage not in AROUND}
     num_steps = profiler.num_timed or profiler.num_steps
-    bound = name_bottleneck(steps, profiler.operators, num_recorded=profiler.num_recorded, num_steps=num_steps)
-    named = [] if bound is None else [bounded_by(bound, record, out=out)]
-    return [*(finding for finding in found if finding.code != "compute-bound"), *named]
+    bound = name_bottleneck(record, steps, profiler.operators, num_recorded=profiler.num_recorded, num_steps=num_steps, out=out)
+    return [*(finding for finding in found if finding.code != "compute-bound"), *([bound] if bound else [])]

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core.errors import UsageError
+from unchoke.core.record import OperatorRecord
 from unchoke.core.units import format_count
 from unchoke.runs.session import Session
 from unchoke.runs.trace.trace_html import save_trace_html
-from unchoke.training.step_profiler import Operator, ProfilePlan, StepProfiler
+from unchoke.training.step_profiler import ProfilePlan, StepProfiler
 
 _TOP = 10
 _RANKED_BY = ("self_cpu_s", "self_device_s", "self_cpu_bytes", "self_device_bytes")
@@ -105,7 +106,7 @@ def profile_record(session: Session, profiler: StepProfiler) -> dict[str, Any]:
     }
 
 
-def _leading(operators: list[Operator]) -> list[Operator]:
+def _leading(operators: list[OperatorRecord]) -> list[OperatorRecord]:
     """Those among the first ten by any measure, in the order torch names them."""
     wanted = {one.name for by in _RANKED_BY for one in sorted(operators, key=lambda one: -float(getattr(one, by)))[:_TOP]}
     return [one for one in operators if one.name in wanted]

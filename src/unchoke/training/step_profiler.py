@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 
 from unchoke.core import atomic
 from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, StageTally
+from unchoke.core.record import OperatorRecord
 from unchoke.machine.backend import is_operator_row, profiled_activities, unseen_kernels
 from unchoke.runs.trace.trace_source import OWN_NOTES
 
@@ -63,30 +64,13 @@ class ProfilePlan:
         return step <= self.num_steps and (step - 1) % self._cycle == self.wait + self.warmup
 
 
-@dataclass(frozen=True)
-class Operator:
-    """What one kind of operator took in all recorded steps: by itself, and with everything it called."""
-
-    name: str
-    calls: int
-    self_cpu_s: float
-    cpu_s: float
-    self_device_s: float
-    device_s: float
-    self_cpu_bytes: int
-    self_device_bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class StepProfiler(LoopProfiler):
     """One training's profiler. Everything it found out is here when the training is over, however it ended."""
 
     def __init__(self, plan: ProfilePlan) -> None:
         self.plan = plan
         self.traces: list[Path] = []
-        self.operators: list[Operator] = []
+        self.operators: list[OperatorRecord] = []
         self.num_steps = self.num_recorded = self.num_timed = 0
         self.timed: StageTally = {}
         """What went to each stage in the `num_timed` steps after the last recorded one."""
@@ -172,9 +156,9 @@ def _is_operator(row: Any) -> bool:
     return is_operator_row(row) and not row.key.startswith((PREFIX, _STEP))
 
 
-def _operator(row: Any) -> Operator:
+def _operator(row: Any) -> OperatorRecord:
     """torch counts in microseconds."""
-    return Operator(
+    return OperatorRecord(
         name=row.key,
         calls=int(row.count),
         self_cpu_s=row.self_cpu_time_total / 1e6,

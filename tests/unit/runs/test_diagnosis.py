@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from records import as_record
+from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
-from unchoke.runs import own_chokes
+from unchoke.core.record import OperatorRecord, RunRecord
+from unchoke.runs import diagnosis
+from unchoke.runs.diagnosis import name_bottleneck
 
 
 def diagnose_run(plain: dict[str, Any], **options: Any) -> list[Finding]:
-    return own_chokes.diagnose_run(as_record(plain), **options)
+    return diagnosis.diagnose_run(as_record(plain), **options)
 
 
 def rows(seconds: dict[str, float], calls: int = 100) -> list[dict[str, Any]]:
@@ -98,7 +101,7 @@ def test_too_many_checkpoints() -> None:
     choke = found(run(timeline({**HEALTHY, "checkpoint": 30.0}), command=often))
     assert choke["code"] == "slow-checkpoint"
     assert choke["command"] == "unchoke train photos/ --cut none --checkpoint-every 60"
-    assert "100 snapshots" in choke["message"]
+    assert "100 checkpoints" in choke["message"]
     assert found(run(timeline({**HEALTHY, "checkpoint": 2.0})))["code"] == "compute-bound"
 
 
@@ -145,3 +148,49 @@ def test_only_options_of_the_command_are_suggested() -> None:
     masks = run(timeline(slow, {"decode": 64.0}), choices=[], command="unchoke segment train scenes/ --cut none")
     assert diagnose_run(masks) == []
     assert diagnose_run({**masks, "timeline": {"train": timeline(HEALTHY)}}) == [], "nor tuning, which is not for masks"
+
+
+def measured(name: str, calls: int, self_cpu_s: float = 0.0, self_device_s: float = 0.0) -> OperatorRecord:
+    return OperatorRecord(name=name, calls=calls, self_cpu_s=self_cpu_s, self_device_s=self_device_s)
+
+
+CONVOLUTIONS = [measured("aten::mkldnn_convolution", 100, 0.08), measured("aten::relu_", 100, 0.01)]
+EVEN = {"wait": 0.01, "forward": 0.4, "backward": 0.5, "optimizer": 0.09}
+OPTIMIZING = {"forward": 0.3, "backward": 0.4, "optimizer": 0.3}
+SMALL_CALLS = [measured(f"aten::{name}", 3000, 0.02) for name in ("add_", "mul", "sum")]
+
+
+@pytest.mark.parametrize(
+    ("stages", "operators", "code"),
+    [
+        ({"wait": 0.5, "forward": 0.5}, [], "data-bound"),
+        ({"copy": 0.3, "forward": 0.7}, [], "copy-bound"),
+        ({"prepare": 0.4, "forward": 0.6}, [], "augmentation-bound"),
+        (OPTIMIZING, [], "optimizer-bound"),
+        (OPTIMIZING, SMALL_CALLS, "launch-bound"),
+        (EVEN, [], "compute-bound"),
+        (EVEN, CONVOLUTIONS, "compute-bound"),
+        (EVEN, [*SMALL_CALLS, measured("aten::addmm", 999, 0.01)], "launch-bound"),
+        (
+            EVEN,
+            [measured("aten::native_batch_norm", 9, 0.2), measured("aten::relu", 9, 0.2), measured("aten::conv2d", 9, 0.1)],
+            "memory-bound",
+        ),
+        (EVEN, [measured("aten::scatter_add_", 3, 0.02), measured("aten::view", 30, 0.0001)], "operator-bound"),
+        (EVEN, [measured("aten::conv2d", 900, 0.5, 0.1), measured("aten::mm", 900, 0.4, 0.1)], "launch-bound"),
+        (EVEN, [measured("aten::conv2d", 900, 0.5, 0.9), measured("aten::relu", 900, 0.4, 0.05)], "compute-bound"),
+        (EVEN, [measured("Optimizer.step#AdamW.step", 1, 9.0), *CONVOLUTIONS], "compute-bound"),
+    ],
+)
+def test_bottleneck_of_a_step(stages: dict[str, float], operators: list[OperatorRecord], code: str) -> None:
+    found = name_bottleneck(RunRecord(), stages, operators, num_recorded=len(operators) and 1)
+    assert found is not None and found.code == code
+    assert found.fix and found.message
+
+
+def test_larger_batch_suggested_where_it_helps() -> None:
+    record = RunRecord(command="unchoke train photos --batch-size 8", choices=[Choice("batch_size", 8, "as typed")])
+    small, plain = (name_bottleneck(record, stages) for stages in ({"forward": 0.5, "optimizer": 0.5}, EVEN))
+    assert small is not None and small.command == "unchoke train photos --batch-size 16"
+    assert plain is not None and plain.command == "unchoke tune"
+    assert name_bottleneck(record, {}) is None
