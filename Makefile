@@ -67,7 +67,7 @@ wheel-check:
 	rm -rf .wheel-check
 
 docs: setup
-	$(BIN)/python -m unchoke.cli.reference_pages
+	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the manual is site/index.html"

@@ -14,7 +14,7 @@ from errors import refused
 from unchoke.core import atomic
 from unchoke.core.events import ignore
 from unchoke.exports import agreement
-from unchoke.exports.export_model import export_model
+from unchoke.exports.export_model import export
 from unchoke.training.predict import predict
 
 WITHOUT_TORCH = """
@@ -47,7 +47,7 @@ def test_head_answers_without_torch(
     format_: str, precision: str, finished: Path, photos: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
     to = tmp_path / "taken away"
-    made = export_model("exp_1", to=to, format=format_, precision=precision, out=finished, on_event=ignore)
+    made = export("exp_1", to=to, format=format_, precision=precision, out=finished, on_event=ignore)
     found, limit = made.agreement, agreement.LIMITS[precision].difference
     assert found.photos.top1 == found.other_sizes.top1 == 1.0
     assert found.photos.difference <= limit and found.other_sizes.difference <= limit
@@ -67,21 +67,21 @@ def test_head_answers_without_torch(
     model = to / {"onnx": "model.onnx", "openvino": "model.bin"}[format_]
     share = model.stat().st_size / tiny_weights.stat().st_size
     assert (share < 0.6) == (precision == "f16"), "of the bytes of the float32 weights"
-    assert str(Path(export_model.__code__.co_filename).parent).encode() not in model.read_bytes()
+    assert str(Path(export.__code__.co_filename).parent).encode() not in model.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["cut", pytest.param("whole", marks=pytest.mark.campaign)])
 def test_trained_network_is_exported(kind: str, more_runs: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     out, runs = more_runs
-    made = export_model(runs[kind], to=tmp_path / "model", out=out, on_event=ignore)
+    made = export(runs[kind], to=tmp_path / "model", out=out, on_event=ignore)
     assert made.agreement.photos.top1 == 1.0 and made.agreement.photos.difference <= 1e-3
 
 
 def test_values_say_their_units(value_run: tuple[Path, str], tmp_path: Path) -> None:
     out, run = value_run
     with refused("bad-units", "weight"):
-        export_model(run, to=tmp_path / "m", units="weight=g", out=out, on_event=ignore)
-    made = export_model(run, to=tmp_path / "m", format="pt2", units="rank=places", out=out, on_event=ignore)
+        export(run, to=tmp_path / "m", units="weight=g", out=out, on_event=ignore)
+    made = export(run, to=tmp_path / "m", format="pt2", units="rank=places", out=out, on_event=ignore)
     assert made.facts["units"] == {"dry_g": "g", "rank": "places"} and made.facts["output"] == "values"
     assert "unit of rank: places" in (tmp_path / "m" / "MODEL_CARD.md").read_text("utf-8")
 
@@ -89,7 +89,7 @@ def test_values_say_their_units(value_run: tuple[Path, str], tmp_path: Path) -> 
 def test_disagreeing_file_is_not_handed_over(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(agreement.LIMITS, "f32", agreement.Limit(1.0, -1.0, 1.0))
     with refused("export-disagrees", "100.0 %", "-1", "f32"):
-        export_model("exp_1", to=tmp_path / "model", format="pt2", out=finished, on_event=ignore)
+        export("exp_1", to=tmp_path / "model", format="pt2", out=finished, on_event=ignore)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,14 +98,14 @@ def test_places_that_are_taken_are_left_alone(finished: Path, tmp_path: Path) ->
     (tmp_path / "file").touch()
     for code, to in (("output-exists", tmp_path / "there"), ("output-not-writable", tmp_path / "file" / "model")):
         with refused(code, str(to)):
-            export_model("exp_1", to=to, out=finished, on_event=ignore)
+            export("exp_1", to=to, out=finished, on_event=ignore)
     with atomic.build_folder(tmp_path / "model"), refused("output-in-use", str(tmp_path / "model")):
-        export_model("exp_1", to=tmp_path / "model", out=finished, on_event=ignore)
+        export("exp_1", to=tmp_path / "model", out=finished, on_event=ignore)
     assert [file.name for file in (tmp_path / "model").iterdir()] == []
 
 
 def test_attention_head_is_refused(more_runs: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     out, runs = more_runs
     with refused("export-unsupported"):
-        export_model(runs["attention"], to=tmp_path / "model", out=out, on_event=ignore)
+        export(runs["attention"], to=tmp_path / "model", out=out, on_event=ignore)
     assert not (tmp_path / "model").exists()

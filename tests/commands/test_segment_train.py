@@ -16,7 +16,7 @@ import rasterio
 from errors import refused
 from unchoke.core.events import Chosen, Event, Note, Progress, ignore
 from unchoke.curation.curate import curate
-from unchoke.exports.export_model import export_model
+from unchoke.exports.export_model import export
 from unchoke.masks.grow_trees import GrownTrees
 from unchoke.masks.segment_predict import segment_predict
 from unchoke.masks.segment_train import SegmentResult, segment_train
@@ -273,7 +273,7 @@ def test_curate_names_the_scene_with_a_wrong_mask(data: Path, tmp_path: Path, ti
 @pytest.mark.parametrize("format_", ["openvino", pytest.param("onnx", marks=pytest.mark.campaign)])
 def test_exported_model_draws_the_same_masks_without_torch(format_: str, trained: Trained, data: Path, tmp_path: Path) -> None:
     out, scene = trained[0].workspace, data / "scenes" / "s3.tif"
-    made = export_model("exp_1", to=tmp_path / "model", format=format_, out=out, on_event=ignore)
+    made = export("exp_1", to=tmp_path / "model", format=format_, out=out, on_event=ignore)
     assert made.agreement.photos.difference <= 1e-3 and made.agreement.other_sizes.difference <= 1e-3
     assert made.facts["names"] == ["ground", "disc"] and made.facts["output"] == "masks" and made.facts["data_digest"]
     drawn = segment_predict("exp_1", scene, out=out, to=tmp_path / "ours", on_event=ignore)

@@ -1,7 +1,7 @@
 """The one table of settings: every option of every command, with its type, default, bounds and what becomes of it.
 
 An entry of `Settings` is all there is to declare: `Settings` checks values, the command line (`cli/options.py`), the functions of
-`import unchoke` (written by `cli/front_door.py`), what a workspace remembers (`core/remembered.py`) and what tells two runs apart
+`import unchoke` (`core/keywords.py`), what a workspace remembers (`core/remembered.py`) and what tells two runs apart
 are read from it. A field that is None is chosen automatically, with its reason, when it is needed. No file is read here but those
 of presets. Annotations in this module are values, not text (there is no `from __future__ import annotations`): the table is read
 from them.

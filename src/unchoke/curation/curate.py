@@ -51,11 +51,27 @@ def curate(
     unlabelled: str | Path | None = None,
     num: int = 50,
     csv: str | Path | None = None,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     **options: Any,
 ) -> Curation:
-    """Look at DATA; with `unlabelled`, also choose `num` photos of that folder to label next."""
+    """What a person should look at in the data: likely wrong labels, near-copies, odd photos; with suggested decisions.
+
+    Args:
+        data: Class folders, a table, or a run: exp_3, latest or best. Left out, what this workspace was made for.
+        unlabelled: Folder of photos without labels: those to label next come first.
+        num: How many of them.
+        csv: Write a row for each finding to this CSV file.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        Findings, the most pressing first, and the queue of those that wait for a decision.
+
+    Example:
+        >>> unchoke.curate(out="work").num_photos
+        42
+    """
     if not 1 <= num <= _MOST_NEXT:
         raise UsageError(
             f"--num {num} is no number of photos", code="out-of-range", why=f"it goes from 1 to {_MOST_NEXT:,}", try_="--num 50"

@@ -143,14 +143,26 @@ def _verdict_on_dataset(result: CheckResult) -> str:
 def check(
     data: str | Path | None = None,
     *,
-    dataset: Any = None,
-    out: Path | str | None = None,
+    dataset: object | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     **options: Any,
 ) -> CheckResult:
-    """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it.
+    """Pre-flight gate: is this data sound, and can workers load it? Never writes inside the data.
 
-    The dataset may be named, as MODULE:NAME. Where no DATA is known, the dataset alone is tried and nothing is written.
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        dataset: An object, a torch Dataset for instance, that is also sent to a spawned worker and loaded from; or its name,
+            ``my_module:make_dataset``. Without `data`, that is all.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        Findings, and whether there is an error among them (`ok`).
+
+    Example:
+        >>> unchoke.check("photos/", out="work").ok
+        True
     """
     theirs = load_dataset(dataset) if isinstance(dataset, str) else dataset
     root = Path(out) if out is not None else DEFAULT_ROOT

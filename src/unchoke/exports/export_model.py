@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from numpy.typing import NDArray
 
@@ -78,18 +78,38 @@ class ModelExport(Protocol):
     def compare(self, built: Path) -> ModelAgreement: ...
 
 
-def export_model(
+def export(
     run: str | Path,
     *,
     to: str | Path,
-    format: str = "onnx",
-    precision: str = "f32",
+    format: Literal["onnx", "openvino", "pt2"] = "onnx",
+    precision: Literal["f32", "f16", "int8"] = "f32",
     units: str | None = None,
     weights: str | Path | None = None,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> ExportedModel:
-    """Write the model of `run` into the folder `to`, which must not exist yet, and hand it over if it agrees with the run."""
+    """The model of a run as one file, from pixels to answers or masks, for onnxruntime, OpenVINO or torch alone.
+
+    It is handed over only if it answers as the run does, on the run's own test photos and on pictures of many sizes.
+
+    Args:
+        run: A run: exp_3, 3, latest or best.
+        to: The folder to make, whole or not at all.
+        format: onnx, openvino or pt2.
+        precision: f32, f16 (weights in half the bytes) or int8 (fitted to photos of the train split).
+        units: Units of targets, for the file's facts: "weight=g,height=cm". Left out, by the ends of their names.
+        weights: The encoder's weights, where they are no longer found.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The folder, facts of the model, and its `agreement` with the run.
+
+    Example:
+        >>> unchoke.export("best", to="model", out="work").facts["file"]
+        'model.onnx'
+    """
     from unchoke.exports.model_files import check_format
 
     to, listener = Path(to), on_event or default_listener()

@@ -109,7 +109,24 @@ def _in_words(trial: NodeTrial) -> str:
 def cluster_check(
     address: str, data: str | Path | None = None, *, images: Sequence[str | Path] = (), on_event: OnEvent | None = None
 ) -> ClusterCheck:
-    """Ask every node what it is, and have each extract up to 64 of the photos in `data` (or 64 made up ones)."""
+    """Can this Ray cluster do the work, and does every node give the same answer? Keeps nothing.
+
+    Every node is asked what it is (versions, clock, token), whether it can read the photos, and to extract some of them.
+
+    Args:
+        address: The cluster, as `on` of other commands: ray://HOST:10001, HOST:6379 or auto.
+        data: Photos as for `fit`; left out, some are made up.
+        images: Folders with the images of a table.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        What each node is, what it made of the photos, and findings.
+
+    Example:
+        >>> unchoke.cluster_check("127.0.0.1:1")
+        Traceback (most recent call last):
+        unchoke_doctor.errors.MachineError: nothing answers at 127.0.0.1:1
+    """
     with scratch_folder("check") as scratch:
         folder = str(data) if data is not None else _make_photos(scratch / "photos")
         typed = {"data": folder, "images": tuple(map(str, images)), "on": address}

@@ -47,11 +47,26 @@ class DoctorReport:
         return {**own, "nodes": [node.to_dict() for node in self.nodes]} if self.nodes else own
 
 
-def doctor(*, folder: Path | str = ".", overrides: Mapping[str, Any] | None = None, on: str | None = None) -> DoctorReport:
-    """Detect the machine and choose for it; `folder` says which disk is meant. With `on`, ask every node of that cluster, too."""
+def doctor(
+    *, folder: str | Path = ".", overrides: Mapping[str, Any] | None = None, on: str | None = None, **options: Any
+) -> DoctorReport:
+    """This machine: what it is, and what was chosen for it, each with its reason. Changes nothing.
+
+    Args:
+        folder: Which disk is meant.
+        overrides: Further choices to make otherwise, by the names that `policy` has them under.
+
+    Returns:
+        The facts of the machine and the policy chosen for it.
+
+    Example:
+        >>> unchoke.doctor(device="cpu").policy.device
+        'cpu'
+    """
+    asked = {"device": options.get("device"), "workers": options.get("workers"), "dtype": options.get("precision")}
     with LibraryTrial() as trial:
         facts = detect_machine(Path(folder))
-        policy = choose_policy(facts, overrides=overrides)
+        policy = choose_policy(facts, overrides={**asked, **(overrides or {})})
         try:
             cluster = cluster_at(on)
             nodes = [] if cluster is None else ask_nodes(cluster)

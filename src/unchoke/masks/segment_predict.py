@@ -59,20 +59,37 @@ def segment_predict(
     run: str | Path,
     scenes: str | Path,
     *,
-    to: Path | str | None = None,
-    out: Path | str | None = None,
+    to: str | Path | None = None,
+    out: str | Path | None = None,
     probabilities: bool = True,
     overlap: int | None = None,
     memory: str | None = None,
-    weights: Path | str | None = None,
+    weights: str | Path | None = None,
     device: str | None = None,
     on: str | None = None,
     on_event: OnEvent | None = None,
 ) -> SegmentPredictResult:
-    """Draw the masks of `scenes` (as for `tile`: a folder, a table, a file) with a run of `segment train`.
+    """Masks of whole scenes, stitched from patches in bounded memory: GeoTIFFs in the scene's place on the map, PNG for photos.
 
-    They go to the folder `to`, by default `masks/RUN/` in the workspace. `overlap` and the batch, chosen under `memory`, may
-    differ from training; bands, scaling and patch size are the run's. The nodes of the cluster `on` predict where one is named.
+    Args:
+        run: A run of `segment_train`: exp_3, 3, latest, best, or an exported folder.
+        scenes: Scenes as for `tile`: a folder, a table, a file.
+        to: Folder for the masks (default: masks/RUN in the workspace).
+        out: Workspace folder (default unchoke-out).
+        probabilities: Write the probability of each class as well.
+        overlap: Pixels that patches share (default: as trained).
+        memory: Memory it may take, for instance 2GB.
+        weights: The encoder's weights, where they are no longer found.
+        device: cpu, cuda or mps.
+        on: The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The masks that were written, and the scenes that could not be read.
+
+    Example:
+        >>> len(unchoke.segment_predict("mask_run", "scenes/", to="masks", out="drawn").masks)
+        1
     """
     found = find_run(run, out=out)
     _refuse_other_runs(found)

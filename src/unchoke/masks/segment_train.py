@@ -67,14 +67,25 @@ class SegmentResult(FitResult):
 def segment_train(
     data: str | Path | None = None,
     *,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     notes: Sequence[str] = (),
     **options: Any,
 ) -> FitResult:
-    """Cut patches, cache their pyramids, train a decoder, judge it on stitched masks. `options` are those of the command.
+    """Train a decoder on the encoder's cached pyramids of patches (or, with `cut="none"`, the whole network).
 
-    `notes` are shown in the report: what a reader must know of the labels.
+    Args:
+        data: Band files or multi-band files in folders, a large image, or a table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        notes: Shown in the report: what a reader must know of the labels.
+
+    Returns:
+        The run, a `SegmentResult`: its name, folder, report and record.
+
+    Example:
+        >>> unchoke.segment_train("scenes/", out="drawn", mask="red > green", patch_size=64, overlap=0, epochs=1).run
+        'exp_1'
     """
     with taking_part() as part:
         if part.follows:

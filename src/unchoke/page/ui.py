@@ -48,14 +48,30 @@ class UiResult:
 
 def ui(
     *,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     port: int = 0,
     host: str = THIS_MACHINE,
     browser: bool = True,
     on_ready: Callable[[str], object] | None = None,
     on_event: OnEvent | None = None,
 ) -> UiResult:
-    """Serve the page of a workspace until interrupted. `on_ready` hears its address."""
+    """Serve the workspace as a local page until interrupted: runs as they train, photos, decisions about them.
+
+    Args:
+        out: Workspace folder (default unchoke-out); it may be empty, or in use.
+        port: Port to listen on; 0 for one that is free.
+        host: Address to listen on; another one than 127.0.0.1 lets other machines in.
+        browser: Whether the page is opened in the browser.
+        on_ready: Hears the address, which holds a token that is good once, as soon as requests are answered.
+        on_event: Hears what happens, as values of `unchoke.core.events`; without it, lines are shown.
+
+    Returns:
+        How many decisions were written meanwhile.
+
+    Example:
+        >>> unchoke.ui(out="work").num_decisions  # doctest: +SKIP
+        12
+    """
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
             raise missing_extra(package, extra="ui", purpose="the page")

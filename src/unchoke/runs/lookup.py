@@ -147,8 +147,20 @@ def _workspace(out: Path | str | None) -> Workspace:
     )
 
 
-def list_runs(*, out: Path | str | None = None, sort: str = "run") -> list[dict[str, Any]]:
-    """Every run with its final metrics, as plain values: a table can be made of them."""
+def list_runs(*, out: str | Path | None = None, sort: str = "run") -> list[dict[str, Any]]:
+    """All runs of the workspace, oldest first.
+
+    Args:
+        out: Workspace folder (default unchoke-out).
+        sort: What to sort by: a column of `unchoke runs list`, or a metric, the best first.
+
+    Returns:
+        For each run its name, settings, status and final metrics, as `unchoke runs list --json` has them.
+
+    Example:
+        >>> [run["name"] for run in unchoke.list_runs(out="work")]
+        ['exp_1']
+    """
     return [describe_run(run) for run in stored_runs(out=out, sort=sort)]
 
 
@@ -180,15 +192,39 @@ def _stored(experiments: ExperimentStore, name: str, workspace: Workspace) -> St
     return with_judged_sets(known, workspace.run_folder(run.name))
 
 
-def show_run(run: str | Path, *, out: Path | str | None = None) -> RunRecord:
-    """The record of a run, without its pictures."""
+def show_run(run: str | Path = "latest", *, out: str | Path | None = None) -> RunRecord:
+    """One run: settings, choices, metrics, timings, files.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The run's record, as `record.json` has it, without pictures, and the path of its report.
+
+    Example:
+        >>> unchoke.show_run("latest", out="work").run
+        'exp_1'
+    """
     found = find_run(run, out=out)
     kept = {name: value for name, value in found.record.to_dict().items() if name not in ("mistakes", "scatter", "gallery")}
     return RunRecord.of({**kept, "report": str(found.folder / "report.html")})
 
 
-def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[StoredRun]:
-    """Several runs as the database knows them, with the settings they were given."""
+def compare_runs(runs: Sequence[str], *, out: str | Path | None = None) -> list[StoredRun]:
+    """Runs side by side: what differs in settings, and in results.
+
+    Args:
+        runs: Two or more runs.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        Each run as the database knows it, in the order given.
+
+    Example:
+        >>> [run.name for run in unchoke.compare_runs(["exp_1", "best"], out="work")]
+        ['exp_1', 'exp_1']
+    """
     if len(runs) < 2:
         raise UsageError(
             "one run cannot be compared",
@@ -201,8 +237,20 @@ def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[
         return [_stored(experiments, run, workspace) for run in runs]
 
 
-def best_run(metric: str | None = None, *, out: Path | str | None = None) -> RunRecord:
-    """The record of the run with the best validation score, among those that can be compared with the newest."""
+def best_run(metric: str | None = None, *, out: str | Path | None = None) -> RunRecord:
+    """The run with the best validation score.
+
+    Args:
+        metric: Which metric (default accuracy, or r2).
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The run's record, as `show_run` gives it.
+
+    Example:
+        >>> unchoke.best_run("accuracy", out="work").run
+        'exp_1'
+    """
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         name = experiments.run("best").name if metric is None else experiments.best(metric).name
@@ -220,8 +268,20 @@ def best_run(metric: str | None = None, *, out: Path | str | None = None) -> Run
     return found
 
 
-def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path:
-    """Write `report.html` again, from the run's files alone; where nothing may be written, the one that is there stands."""
+def report(run: str | Path = "latest", *, out: str | Path | None = None) -> Path:
+    """Write report.html of a run again, from its files alone.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The page that was written.
+
+    Example:
+        >>> unchoke.report("latest", out="work").name
+        'report.html'
+    """
     folder = find_run(run, out=out).folder
     page = folder / "report.html"
     try:

@@ -86,7 +86,21 @@ class BudgetResult:
 
 
 def budget(*, benchmark: bool = False, on_event: OnEvent | None = None, **options: Any) -> BudgetResult:
-    """Measure what fits. Without `batch_size`, the largest batch is looked for; with one, how to run it under the limit."""
+    """What batch fits here, and how fast it is: measured in processes of their own, without data. Left out, `cut` is none.
+
+    Without `batch_size`, the largest batch is looked for; with one, how to run it under the limit.
+
+    Args:
+        benchmark: Time every batch size on the way, and name the fastest.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The largest batch that fits, by way of running, and what its memory is made of.
+
+    Example:
+        >>> unchoke.budget(encoder="test_resnet", batch_size=2, device="cpu").fits["train"] >= 2
+        True
+    """
     given = {name: value for name, value in options.items() if value is not None}
     settings = validate({"cut": _DEFAULT_CUT, **given})
     return _Inquiry(settings, on_event or default_listener(), benchmark=benchmark).answer(said_cut="cut" in given)

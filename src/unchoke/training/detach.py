@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unchoke.core import atomic, checksums, listing
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
@@ -132,8 +132,24 @@ def _as_record(result: dict[str, Any]) -> RunRecord:
     return RunRecord(run=str(result.get("run", "")), metrics=metrics, timings=result.get("timings", {}))
 
 
-def detach(command: str, data: str | Path | None = None, *, out: Path | str | None = None, **options: Any) -> BackgroundRun:
-    """Start `fit` or `train` in the background, in a session of its own. What is wrong from the start is raised here."""
+def detach(
+    command: Literal["fit", "train"], data: str | Path | None = None, *, out: str | Path | None = None, **options: Any
+) -> BackgroundRun:
+    """Start `fit` or `train` in the background: it goes on when this terminal or notebook is closed. `watch_run` follows it.
+
+    Args:
+        command: Which of the two. What is wrong from the start is raised here.
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The process, and where it writes what it says.
+
+    Example:
+        >>> started = unchoke.detach("train", out="work", head="mlp", epochs=2)
+        >>> unchoke.watch_run(out="work").ok
+        True
+    """
     if command not in COMMANDS:
         raise UsageError(
             f"{command!r} cannot be detached",
@@ -243,11 +259,24 @@ def find_detached(workspace: Workspace) -> BackgroundRun:
 
 
 def watch_run(
-    *, out: Path | str | None = None, on_event: OnEvent | None = None, on_line: Callable[[str], None] | None = None
+    *, out: str | Path | None = None, on_event: OnEvent | None = None, on_line: Callable[[str], None] | None = None
 ) -> BackgroundResult:
-    """Follow the newest detached command to its end, or show how it ended; its error is raised as if it had run here.
+    """Follow the newest detached command to its end, or tell how it ended; its error is raised as if it had run here.
 
-    Events go to `on_event` as values or, with `on_line`, as the lines they were written as. Interrupting only stops the watching.
+    Interrupting stops the watching, not the run.
+
+    Args:
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        on_line: Called with the lines as they were written, in the place of `on_event`.
+
+    Returns:
+        The result the command would have ended with.
+
+    Example:
+        >>> started = unchoke.detach("fit", "photos/", out="work", head="linear", epochs=3)
+        >>> unchoke.watch_run(out="work").result["run"]
+        'exp_2'
     """
     detached = find_detached(Workspace(Path(out) if out is not None else DEFAULT_ROOT))
     listener = on_event or default_listener()

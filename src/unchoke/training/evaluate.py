@@ -92,8 +92,21 @@ class OpenRun:
     """Of each sample, where the run knew some."""
 
 
-def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> Evaluation:
-    """Score val and test of `run` again, with the weights it saved."""
+def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_event: OnEvent | None = None) -> Evaluation:
+    """Score a run again from its files: what was cached and the saved weights, no training.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        Fresh scores of val and test, beside what the run's record says.
+
+    Example:
+        >>> sorted(unchoke.evaluate("best", out="work").to_dict()["metrics"])
+        ['test', 'val']
+    """
     listener = on_event or default_listener()
     timers = StageTimers()
     with timers.stage("load"):

@@ -51,13 +51,28 @@ _CHUNK_BYTES = 64_000_000
 
 def export_run(
     run: str | Path,
-    to: Path | str,
+    to: str | Path,
     *,
-    weights: Path | str | None = None,
-    out: Path | str | None = None,
+    weights: str | Path | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
-    """Make the folder `to`, whole or not at all. Where it holds this very run already, that is said and nothing is done."""
+    """One folder with everything `evaluate`, `predict` and `report` need, to take to another machine.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        to: The folder to make, whole or not at all.
+        weights: The encoder's weights, where they are no longer found.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The `folder`, the `run`, its `size_bytes`, and whether it draws `masks`.
+
+    Example:
+        >>> unchoke.export_run("best", "exported", out="work")["run"]
+        'exp_1'
+    """
     to = Path(to)
     listener = on_event or default_listener()
     if to.exists() and not (to / checksums.CHECKSUMS).is_file():

@@ -45,12 +45,30 @@ if TYPE_CHECKING:
 def fit(
     data: str | Path | None = None,
     *,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
 ) -> FitResult:
-    """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
+    """Check the data, extract features once, train, evaluate and report. Called again, it goes on, or says it is done.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be done; nothing is extracted or trained.
+
+    Returns:
+        The run: its name, folder, report and record. A rehearsal (`dry_run`) is a `Rehearsal`, which has none of these; with
+        `fold="all"` it is a `FoldsResult`, with the run of every fold.
+
+    Example:
+        >>> result = unchoke.fit("photos/", out="work", epochs=2)
+        >>> result.run
+        'exp_2'
+        >>> sorted(result.record["metrics"])
+        ['test', 'val']
+    """
     typed = {"data": data, **options}
     with _taking_part() as part:
         if part is not None and part.follows:
@@ -60,9 +78,22 @@ def fit(
 
 
 def train(
-    data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
+    data: str | Path | None = None, *, out: str | Path | None = None, on_event: OnEvent | None = None, **options: Any
 ) -> FitResult:
-    """`fit` without the gate in front: for the next experiment on data that was checked before."""
+    """Train and evaluate, as `fit` does, without the gate in front: for the next experiment on data that was checked before.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The run: its name, folder, report and record. With `fold="all"` it is a `FoldsResult`, with the run of every fold.
+
+    Example:
+        >>> unchoke.train(out="work", head="linear", epochs=2).already_done
+        False
+    """
     with _taking_part() as part:
         if part is not None and part.follows:
             return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
@@ -74,12 +105,27 @@ def extract(
     data: str | Path | None = None,
     *,
     job: str | None = None,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
 ) -> ExtractResult:
-    """The frozen part alone; with `job`, that one job, whether it was done before or not."""
+    """The frozen part alone, in resumable micro-jobs.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        job: Run this one job of features/jobs_queue.csv, done or not.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be done; nothing is extracted or trained.
+
+    Returns:
+        How many images and jobs were run, how many are left, and where the features lie.
+
+    Example:
+        >>> unchoke.extract(out="work").num_jobs_left
+        0
+    """
     with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
         if job is not None:
             _refuse_unplanned(session.workspace, job)

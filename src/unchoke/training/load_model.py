@@ -120,7 +120,22 @@ class LoadedModel(nn.Module):
 def load_model(
     run: str | Path, *, weights: str | Path | None = None, device: str | None = None, out: str | Path | None = None
 ) -> LoadedModel:
-    """The model of a run of photos, ready to answer."""
+    """The model of a run as a `torch.nn.Module`, from pixels to probabilities or values, with its preprocessing inside.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or the folder of one, exported or not.
+        weights: The encoder's weights, where they are no longer found.
+        device: Where to put it: cpu, cuda or mps (default cpu).
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        A module with `classes` (or `targets`), `predict_proba` and `predict`, for lists of files, PIL images or arrays.
+
+    Example:
+        >>> model = unchoke.load_model("best", out="work")
+        >>> str(model.predict(["photos/apple/apple 00.jpg"])[0])
+        'apple'
+    """
     found = find_run(run, out=out)
     found.refuse_masks("unchoke.load_model")
     where = choose_policy(detect_machine(), overrides={"device": device or "cpu"}).device

@@ -107,24 +107,44 @@ def predict(
     run: str | Path,
     images: Sequence[str | Path],
     *,
-    to: Path | str | None = None,
-    inputs: Path | str | None = None,
+    to: str | Path | None = None,
+    inputs: str | Path | None = None,
     probabilities: bool = False,
     top: int | None = None,
     unsure_below: float | None = None,
     level: float | None = None,
-    corrections: Path | str | None = None,
-    weights: Path | str | None = None,
+    corrections: str | Path | None = None,
+    weights: str | Path | None = None,
     device: str | None = None,
     on: str | None = None,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Predictions:
-    """Predict every image in `images` (files, or folders searched for images).
+    """Predict new images with a run, from its files alone.
 
-    `inputs` is a table with the extra columns of the images, for runs that were trained with some. Of classes, `top` guesses or
-    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9). What is said of the
-    run's own photos heeds `corrections`. The nodes of the cluster `on` predict where one is named.
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        images: Image files or folders.
+        to: Write the predictions to this CSV file.
+        inputs: Table with the images' extra columns, for a run trained with `input`.
+        probabilities: Give the probability of every class, as `p/NAME`.
+        top: Give so many guesses, the likeliest first: `predicted_2`, `confidence_2` and so on.
+        unsure_below: Call images "unsure" whose class is less probable than this; `guess` still has it.
+        level: Of a run trained on values: how many of 1 their intervals, `NAME/low` to `NAME/high`, are to hold (default 0.9).
+        corrections: CSV file with decisions about the run's own photos, for what `unsure_below` and `level` say of them. Left
+            out, corrections.csv of the run's workspace, where there is one; "none" for no file.
+        weights: The encoder's weights, where they are no longer found.
+        device: cpu, cuda or mps.
+        on: The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        A row for each image, in order; one that could not be read has its reason under `error`, and nothing else.
+
+    Example:
+        >>> unchoke.predict("best", ["photos/apple"], out="work").rows[0]["predicted"]
+        'apple'
     """
     listener = on_event or default_listener()
     options = RowOptions(probabilities, top, unsure_below, level)

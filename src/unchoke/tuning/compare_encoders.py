@@ -52,11 +52,27 @@ def encoders(
     encoders: Sequence[str] | str = (),
     minutes: float = 3.0,
     keep: bool = False,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     **options: Any,
 ) -> EncodersResult:
-    """Compare encoders on a sample of the photos, for about `minutes`; `keep` makes the choice the workspace's own."""
+    """Compare encoders on a sample of your photos: how well plain heads do on their features, and what those cost.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        encoders: timm model names, a list or separated by commas. Left out, those whose weights are installed.
+        minutes: About how long it may take.
+        keep: Let the next `fit` use the choice.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        Every candidate with its score, speed and size, and the one to take.
+
+    Example:
+        >>> unchoke.encoders(out="work", encoders=["test_resnet"]).figure
+        'accuracy'
+    """
     refuse_number("--minutes", minutes, example="3")
     started_s = time.monotonic()
     typed = {"data": data, **options}

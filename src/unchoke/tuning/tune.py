@@ -46,12 +46,28 @@ def tune(
     *,
     minutes: float = 2.0,
     again: bool = False,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
 ) -> TuneResult:
-    """Try what may make this training faster, for at most `minutes`. What was tried before still holds, unless `again`."""
+    """Try the tricks on this machine, model and data; keep what is equal and faster. `train` and `fit` use what was kept.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        minutes: How long it may take, at most.
+        again: Try everything anew, also what was tried here before.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be tried, and try nothing.
+
+    Returns:
+        A verdict on every switch, with what was measured.
+
+    Example:
+        >>> unchoke.tune(out="work", cut="none", dry_run=True).dry_run
+        True
+    """
     refuse_number("--minutes", minutes, example="2")
     deadline = Deadline(60 * minutes)
     typed = {"data": data, **options}

@@ -45,8 +45,32 @@ def preset_names() -> list[str]:
 
 
 def list_presets() -> list[Preset]:
-    """Every preset that comes with unchoke, by name."""
+    """The presets, with what each is for and what it expects of the data.
+
+    Returns:
+        Every preset that comes with unchoke, by name.
+
+    Example:
+        >>> [preset.name for preset in unchoke.list_presets()][:2]
+        ['biomass', 'ham10000']
+    """
     return [load_preset(name) for name in preset_names()]
+
+
+def show_preset(name: str) -> Preset:
+    """A preset as it is written: every setting, and why.
+
+    Args:
+        name: A preset, or a TOML file.
+
+    Returns:
+        The preset: what it is for, its settings, and the text of its file.
+
+    Example:
+        >>> unchoke.show_preset("leaves-4gb").values["memory"]
+        '4GB'
+    """
+    return load_preset(name)
 
 
 def load_preset(name: str) -> Preset:

@@ -62,8 +62,21 @@ class TraceView:
         return f"{render_trace(self.record, self.diff)}\n\nlook    {self.html}"
 
 
-def profile_view(trace: Path | str, *, against: Path | str | None = None, to: Path | str | None = None) -> TraceView:
-    """Read `trace`, write its page, and compare it with `against`, an earlier trace, where there is one."""
+def profile_view(trace: str | Path, *, against: str | Path | None = None, to: str | Path | None = None) -> TraceView:
+    """A trace of any run as one HTML page: steps, operators, kernels, a zoomable strip, memory; a diff of two. No network.
+
+    Args:
+        trace: A trace that torch.profiler wrote: *.pt.trace.json, or the same gzipped.
+        against: An earlier trace: show what changed since.
+        to: The page to write (default: beside the trace, as .html).
+
+    Returns:
+        The page that was written, and what it shows.
+
+    Example:
+        >>> unchoke.profile_view("run.pt.trace.json", to="run.html").html.name
+        'run.html'
+    """
     trace, earlier = Path(trace), None if against is None else Path(against)
     html = _page_path(trace, None if to is None else Path(to))
     if html.exists() and any(html.samefile(file) for file in (trace, earlier) if file is not None and file.exists()):

@@ -42,12 +42,26 @@ from unchoke.scenes.tiling.tile_result import SceneRow, TileResult
 def tile(
     data: str | Path | None = None,
     *,
-    out: Path | str | None = None,
+    out: str | Path | None = None,
     dry_run: bool = False,
     on_event: OnEvent | None = None,
     **options: Any,
 ) -> TileResult:
-    """Cut scenes into tiles. `options` are those of the command, with underscores."""
+    """Scenes to training tiles: band files, multi-band files or large images, cut into NPZ windows with masks and a manifest.
+
+    Args:
+        data: Band files or multi-band files in folders, a large image, or a table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be done, and write no tile.
+
+    Returns:
+        The tiles, the manifest that lists them, and the scenes that could not be read.
+
+    Example:
+        >>> unchoke.tile("scenes/", out="tiled", tile_size=64).ok
+        True
+    """
     with (
         open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session,
         closing(HandlePool()) as pool,

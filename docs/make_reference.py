@@ -1,8 +1,9 @@
-"""The generated pages of the manual: `python -m unchoke.cli.reference_pages`, in the root of the repository.
+"""What is generated from the source and committed: `python docs/make_reference.py`, in the root of the repository.
 
 In: the commands as they are declared, the table of settings, the functions of `import unchoke`, the typed record, the titles of
-the decision notes. Out: `docs/reference/commands.md`, `settings.md`, `python.md`, `record.md` and `errors.md`, and
-`docs/decisions/index.md`, as Markdown. They are committed, for readers; a test makes them again and compares.
+the decision notes. Out: `docs/reference/commands.md`, `settings.md`, `python.md`, `record.md` and `errors.md`,
+`docs/decisions/index.md`, and `src/unchoke/__init__.pyi`, which editors and type checkers read. A test makes them again and
+compares.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,21 +19,23 @@ import typer
 
 import unchoke
 import unchoke_doctor
-from unchoke.cli.front_door import keyword_type, settings_of
 from unchoke.cli.help_page import placeholder, typed_form
 from unchoke.cli.main import app
 from unchoke.cli.profile_commands import DoctorCommand
 from unchoke.core import atomic, errors, listing, record
+from unchoke.core.keywords import keyword_type, settings_of
 from unchoke.core.settings import OPTIONS, Group, flag, help_of
 from unchoke_doctor.__main__ import build_parser
 
 DOCS = Path("docs")
+STUB = Path("src/unchoke/__init__.pyi")
 _SETTINGS = {flag(name): name for name in OPTIONS}
+_ERRORS = ("DataError", "Interrupted", "MachineError", "UnchokeError", "UsageError")
 _SHARED = {"--json", "--help", "--help-all", "-h"}
 _ABOUT_COMMANDS = """\
 # Commands
 
-Made from the commands themselves by `python -m unchoke.cli.reference_pages`. `--help` after any command lists the options that
+Made from the commands themselves by `python docs/make_reference.py`. `--help` after any command lists the options that
 are used most, `--help-all` every one; `--json` gives the result as one JSON object per line ([output](output.md)). RUN is
 `exp_3`, `3`, `latest`, `best`, or a folder made by `runs export`. What several commands take is a [setting](settings.md),
 described once.
@@ -40,7 +43,7 @@ described once.
 _ABOUT_SETTINGS = """\
 # Settings
 
-Made from the table of settings by `python -m unchoke.cli.reference_pages`. A setting is an option of several commands, a keyword
+Made from the table of settings by `python docs/make_reference.py`. A setting is an option of several commands, a keyword
 of their functions in Python, and a line of `unchoke.toml` or of a preset. What is typed wins over a preset, a preset over what
 the workspace remembers, and that over the default. Where no default stands, the value is chosen when it is needed, and the choice
 is shown with its reason.
@@ -48,20 +51,20 @@ is shown with its reason.
 _ABOUT_PYTHON = """\
 # Python
 
-Made from the functions of `import unchoke` by `python -m unchoke.cli.reference_pages`. Every command is a function; its options
+Made from the functions of `import unchoke` by `python docs/make_reference.py`. Every command is a function; its options
 are keywords with underscores. `help(unchoke.fit)` shows the same, every [setting](settings.md) included.
 """
 _ABOUT_RECORD = """\
 # record.json
 
-Made from the typed record by `python -m unchoke.cli.reference_pages`: `experiments/exp_N/record.json`, what
+Made from the typed record by `python docs/make_reference.py`: `experiments/exp_N/record.json`, what
 `unchoke runs show --json` answers and what `unchoke.show_run` returns. Whatever does not concern a kind of run is absent or
 empty; readers should pass over names they do not know.
 """
 _ABOUT_ERRORS = """\
 # Errors
 
-Made from the source by `python -m unchoke.cli.reference_pages`. Every error has a code: it stands in brackets behind the first
+Made from the source by `python docs/make_reference.py`. Every error has a code: it stands in brackets behind the first
 line and as `error.code` in [JSON](output.md) and Python. Codes stay the same when the words improve, so programs should match
 them; … stands for a value.
 
@@ -85,6 +88,54 @@ def build_pages() -> dict[str, str]:
         "reference/errors.md": _ABOUT_ERRORS + "\n".join(_errors()) + "\n",
         "decisions/index.md": "\n".join([_ABOUT_DECISIONS, *_decisions()]) + "\n",
     }
+
+
+_STUB_HEAD = '''\
+"""What editors and type checkers know of `import unchoke`; made by `python docs/make_reference.py`.
+
+`help(unchoke.fit)` says what each keyword means.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+'''
+
+
+def build_stub() -> str:
+    """Functions with settings have them in their signatures; every other name is imported from where it is defined."""
+    homes = {"unchoke.core": "errors", "unchoke.core.errors": " ".join(_ERRORS), **vars(unchoke)["_HOMES"]}
+    written = [name for name in sorted(unchoke.__all__) if settings_of(name)]
+    names = [(module, name) for module, names in homes.items() for name in names.split() if name not in written]
+    lines = [f"from {module} import {name} as {name}" for module, name in names] + ["from unchoke.core.events import OnEvent"]
+    lines = [
+        *sorted(lines),
+        "",
+        "__version__: str",
+        "__all__: list[str]",
+        "",
+        "def load_ipython_extension(shell: Any) -> None: ...",
+    ]
+    for name in written:
+        function = getattr(unchoke, name)
+        signature = inspect.signature(function)
+        about = inspect.cleandoc(function.__doc__).split("\n\n")[0]
+        parameters = [f"    {one}," for one in _parameters(signature)]
+        lines += [f"def {name}(", *parameters, f") -> {signature.return_annotation}:", f'    """{about}"""', ""]
+    return _STUB_HEAD + "\n".join(lines)
+
+
+def _parameters(signature: inspect.Signature, without: Collection[str] = ()) -> Iterator[str]:
+    """Parameters as they are written in source."""
+    starred = False
+    for one in signature.parameters.values():
+        if one.name not in without:
+            if one.kind == one.KEYWORD_ONLY and not starred:
+                starred = True
+                yield "*"
+            default = "" if one.default is one.empty else f" = {one.default!r}"
+            yield f"{one.name}: {one.annotation}{default}".replace("'", '"')
 
 
 def _errors() -> Iterator[str]:
@@ -209,10 +260,10 @@ def _functions() -> Iterator[str]:
     for name in sorted(one for one in unchoke.__all__ if one.islower() and callable(getattr(unchoke, one))):
         function = getattr(unchoke, name)
         taken, signature = settings_of(name), inspect.signature(function)
-        shown = signature.replace(parameters=[one for one in signature.parameters.values() if one.name not in taken])
+        shown = f"{name}({', '.join(_parameters(signature, taken))}) -> {signature.return_annotation}"
         about, given = _docstring_parts(inspect.cleandoc(function.__doc__))
         yield f"## unchoke.{name}\n"
-        yield f"```python\n{name}{str(shown).replace(chr(39), '')}\n```\n"
+        yield f"```python\n{shown}\n```\n"
         yield about + "\n"
         yield from _table(("argument", "meaning"), _arguments(given.get("Args", "")))
         if taken:
@@ -279,6 +330,7 @@ def _anchor(heading: str) -> str:
 
 
 def main() -> None:
+    atomic.write_text(STUB, build_stub())
     atomic.write_changed(DOCS, build_pages())
 
 
