@@ -36,12 +36,12 @@ _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFErr
 
 
 def write_checked(path: Path, data: bytes) -> None:
-    """Create or replace `path` with `data`, and vouch for it."""
+    """Create or replace `path` with `data`, and keep its checksum."""
     write_checked_pieces(path, [data])
 
 
 def write_checked_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Create or replace `path` with `pieces`, one after the other, and vouch for it; only one of them is held at a time."""
+    """Create or replace `path` with `pieces`, one after the other; only one of them is held at a time."""
     sums = _load(path.parent)
     known, new = sums.get(path.name, ()), ""
 
@@ -61,17 +61,17 @@ def write_checked_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def save_checked_json(path: Path, value: Any) -> None:
-    """`atomic.write_json`, vouched for."""
+    """`atomic.write_json` with a checksum."""
     write_checked(path, atomic.valid_text(atomic.render_json(value)).encode("utf-8"))
 
 
 def add_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Vouch for those of `names` that are in `folder` or below it, and for nothing else there."""
+    """List those of `names` that are in `folder` or below it, and nothing else there."""
     _save(folder, {name: (digest_file(folder / name),) for name in sorted(names) if (folder / name).is_file()})
 
 
 def drop_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Vouch no longer for `names`: they are about to be made again."""
+    """List `names` no longer: they are about to be made again."""
     sums = _load(folder)
     left = {name: sum_ for name, sum_ in sums.items() if name not in set(names)}
     if left != sums:
@@ -79,38 +79,30 @@ def drop_checksums(folder: Path, names: Iterable[str]) -> None:
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether somebody vouches for `path`, be it there or not."""
+    """Whether `path` is listed, even where the file itself is gone."""
     return bool(_sums(path))
 
 
 def is_listed(path: Path) -> bool:
     """Whether replacing `path` would break a list that we wrote: it is named there, or is the list."""
-    folders = [folder for folder in (path.parent, path.parent.parent) if _is_ours(folder / CHECKSUMS)]
-    return bool(folders) and (path.name == CHECKSUMS or has_checksum(path))
-
-
-def _is_ours(file: Path) -> bool:
-    return file.is_file() and read_plain(file).startswith(_MARK.encode())
+    lists = [file for file in (path.parent / CHECKSUMS, path.parent.parent / CHECKSUMS) if file.is_file()]
+    ours = any(read_plain(file).startswith(_MARK.encode()) for file in lists)
+    return ours and (path.name == CHECKSUMS or has_checksum(path))
 
 
 def read_checked(path: Path, *, try_: str = "") -> bytes:
     """The bytes of `path` as they were written; `DamagedFile` for others, the system's own error where there is no such file."""
-    for _ in range(_TRIES):  # another process may have replaced file and checksum between the two looks
-        with _opened(path, try_=try_) as file:
-            data = file.read()
-        sums = _sums(path)
-        if not sums or digest_bytes(data) in sums:
-            return data
-    raise damaged(path, try_=try_)
+    with open_checked(path, try_=try_) as file:
+        return file.read()
 
 
 @contextmanager
 def open_checked(path: Path, *, try_: str = "") -> Iterator[BufferedReader]:
-    """`path` opened at its beginning, once it was read through and found as it was written: for files too large to be held.
+    """`path` opened at its beginning, once it was read through and found as it was written.
 
-    What takes its place later is not read.
+    A file that replaces it later is not read.
     """
-    for _ in range(_TRIES):
+    for _ in range(_TRIES):  # another process may have replaced file and checksum between the two looks
         with _opened(path, try_=try_) as file:
             sums = _sums(path)
             if not sums or hashlib.file_digest(file, "sha256").hexdigest() in sums:
@@ -121,7 +113,7 @@ def open_checked(path: Path, *, try_: str = "") -> Iterator[BufferedReader]:
 
 
 def _opened(path: Path, *, try_: str = "") -> BufferedReader:
-    """A file to be read. A pipe or a device in its place is as good as damage, and is not waited for."""
+    """A file to be read; a pipe or a device in its place counts as damage."""
     try:
         return open_plain(path)
     except OSError as error:
@@ -138,7 +130,7 @@ def load_checked_json(path: Path, *, try_: str = "") -> Any:
 
 
 def recall_json(path: Path, warn: Callable[[str], object]) -> dict[str, Any]:
-    """The object in a file that is only a memory; a damaged one is told and counts as absent."""
+    """The object in a file that is only a memory; a damaged one is reported and counts as absent."""
     try:
         found = load_checked_json(path)
         with making_sense(path):
@@ -152,17 +144,14 @@ def recall_json(path: Path, warn: Callable[[str], object]) -> dict[str, Any]:
 
 def verify(path: Path, *, try_: str = "") -> None:
     """Refuse a file that is not as it was written: by its checksum, or by the sums that an archive has inside."""
-    for _ in range(_TRIES):
-        sums = _sums(path)
-        if not sums:
-            return verify_archive(path, try_=try_)
-        if digest_file(path) in sums:
-            return None
-    raise damaged(path, try_=try_)
+    if not has_checksum(path):
+        return verify_archive(path, try_=try_)
+    with open_checked(path, try_=try_):
+        return None
 
 
 def verify_folder(folder: Path) -> None:
-    """Refuse a folder where a file that it vouches for is not there, or not as it was written."""
+    """Refuse a folder where a listed file is missing, or not as it was written."""
     for name in _load(folder):
         if not (folder / name).is_file():
             raise damaged(folder / name, "it is not there")
@@ -192,7 +181,7 @@ def damaged(path: Path, fact: str = "it no longer has the checksum it was writte
 
 @contextmanager
 def making_sense(path: Path, *, try_: str = "") -> Iterator[None]:
-    """What nobody vouches for may still turn out to be nonsense: then it is damaged, too."""
+    """A file without a checksum whose content makes no sense is damaged, too."""
     try:
         yield
     except _NONSENSE as error:
@@ -201,7 +190,7 @@ def making_sense(path: Path, *, try_: str = "") -> Iterator[None]:
 
 
 def _sums(path: Path) -> tuple[str, ...]:
-    """The sums that `path` may have; a folder also vouches for files in those below."""
+    """The sums that `path` may have, listed in its folder or the one above."""
     for folder in (path.parent, path.parent.parent):
         if found := _load(folder).get(path.relative_to(folder).as_posix()):
             return found
@@ -209,7 +198,7 @@ def _sums(path: Path) -> tuple[str, ...]:
 
 
 def _load(folder: Path) -> Sums:
-    """What is vouched for in a folder. A list of somebody else's, without our mark, is as good."""
+    """The list of a folder. One of somebody else's, without our mark, is as good."""
     file = folder / CHECKSUMS
     use = f"rm {shlex.quote(str(file))}: the files beside it are then used as they are"
     try:

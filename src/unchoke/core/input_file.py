@@ -1,7 +1,6 @@
-"""A file that is read: a pipe (it would be waited for) or a device (it may have no end) is refused unread.
+"""Files that are read. A pipe (reading would wait) or a device (it may have no end) is refused unread.
 
-In: a path or a URL. Out: its content, or the system's own error; for what a user named, a `UsageError`. What it holds is for
-those to say who read it.
+In: a path or a URL. Out: its content, or the system's own error; for what a user named, a `UsageError`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from typing import Any
 
 from unchoke.core.errors import UsageError
 from unchoke.core.listing import special_kind
-from unchoke.core.ranged_file import open_url
 from unchoke.core.remote import DataPlace, RemotePlace
-from unchoke.core.stores import read_url, stat_url
+from unchoke.core.stores import RemoteFile, read_url, stat_url
 from unchoke.core.urls import is_url
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the second on Windows alone
@@ -29,7 +27,7 @@ _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the s
 def open_plain(path: Path | str) -> BufferedReader:
     """The file, opened to be read; an `OSError` for anything else that lies there. A URL is read piece by piece."""
     if is_url(path):
-        return open_url(str(path))
+        return BufferedReader(RemoteFile(str(path)))
     descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -53,7 +51,7 @@ def read_plain(path: Path | str) -> bytes:
 
 
 def read_toml(file: Path, *, what: str, try_: str) -> tuple[str, dict[str, Any]]:
-    """The text of a TOML file, and what it says; `what` names it in the error. What the system says is for others to explain."""
+    """The text of a TOML file, and its values; `what` names it in the error."""
     try:
         text = read_plain(file).decode("utf-8").replace("\r\n", "\n")
         return text, tomllib.loads(text)

@@ -16,10 +16,9 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, refuse_unlisted
 from unchoke.core.stores import READS_AT_ONCE, ask, explain, stamp, stat_url
 
-OnSpecial = Callable[[str, str, str], None]
-"""Hears of an entry that is neither file nor folder: its path, its path below the root, and what it is."""
-LINK_TO_NOTHING = "a link that leads nowhere"
-LINK_TO_ITSELF = "a link that leads to itself"
+OnSpecial = Callable[[str, str], object]
+"""Called for an entry that is neither file nor folder, with its path below the root and what it is."""
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _FEW_OF_A_FOLDER = 20
 """So many files are asked for one by one before their folder is listed."""
 
@@ -34,21 +33,16 @@ class FileEntry:
     mtime_ns: int
 
 
-def walk(root: DataPlace, *, on_special: OnSpecial | None = None) -> Iterator[FileEntry]:
-    """Every file below `root`, depth first, in name order; hidden folders and files (a leading dot) are passed over.
+def walk(root: DataPlace, *, on_special: OnSpecial = lambda _relative, _what: None) -> Iterator[FileEntry]:
+    """Every file below `root`, depth first, in name order, without hidden folders and files (a leading dot).
 
     Links to files count as files; a link to a folder that was already entered is not entered again. What is neither file nor
-    folder (a link to nothing, a pipe, a device) is only told of.
+    folder (a link to nothing, a pipe, a device) is only reported.
     """
     if isinstance(root, RemotePlace):
         yield from _walk_remote(root)
-        return
-    seen: set[tuple[int, int]] = set()
-    yield from _walk(os.fspath(root), "", seen, on_special or _unheard)
-
-
-def _unheard(_path: str, _relative: str, _what: str) -> None:
-    pass
+    else:
+        yield from _walk(os.fspath(root), "", set(), on_special)
 
 
 def _walk(folder: str, prefix: str, seen: set[tuple[int, int]], on_special: OnSpecial) -> Iterator[FileEntry]:
@@ -60,52 +54,33 @@ def _walk(folder: str, prefix: str, seen: set[tuple[int, int]], on_special: OnSp
     with os.scandir(folder) as scan:
         entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:
-        if _is_loop(entry):
-            on_special(entry.path, prefix + entry.name, LINK_TO_ITSELF)
-        elif entry.is_dir():
-            yield from _walk(entry.path, f"{prefix}{entry.name}/", seen, on_special)
-        elif entry.is_file():
-            if (found := _stat(entry)) is not None:
-                yield FileEntry(entry.path, prefix + entry.name, found.st_size, found.st_mtime_ns)
-        elif what := _special(entry):
-            on_special(entry.path, prefix + entry.name, what)
-
-
-def _is_loop(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a link that only leads to itself: like one that leads nowhere, it is no file."""
-    try:
-        entry.is_dir()
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return True
-    return False
-
-
-def _special(entry: os.DirEntry[str]) -> str:
-    """What an entry is that is neither file nor folder; "" for one that was deleted meanwhile."""
-    found = _stat(entry)
-    if found is None:
-        return LINK_TO_NOTHING if entry.is_symlink() else ""
-    return special_kind(found.st_mode)
+        relative = prefix + entry.name
+        try:
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{relative}/", seen, on_special)
+                continue
+            found = entry.stat()
+        except FileNotFoundError:  # deleted meanwhile, unless it is a link
+            if entry.is_symlink():
+                on_special(relative, "a link that leads nowhere")
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            on_special(relative, "a link that leads to itself")
+        else:
+            if what := special_kind(found.st_mode):
+                on_special(relative, what)
+            else:
+                yield FileEntry(entry.path, relative, found.st_size, found.st_mtime_ns)
 
 
 def special_kind(mode: int) -> str:
-    """In words what a mode says that is neither a file's nor a folder's; "" for those two."""
-    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    return kinds.get(stat.S_IFMT(mode), "")
-
-
-def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """None for a file that was deleted since its folder was read."""
-    try:
-        return entry.stat()
-    except FileNotFoundError:
-        return None
+    """What a mode stands for that is neither a file nor a folder; "" for those two."""
+    return _SPECIAL.get(stat.S_IFMT(mode), "")
 
 
 def _walk_remote(root: RemotePlace) -> Iterator[FileEntry]:
-    """Every file below a URL, in the order of `walk`; names with a leading dot are passed over there, too."""
+    """Every file below a URL, in the order of `walk`, without names with a leading dot."""
     refuse_unlisted(root)
     infos = _ask_folder(root, lambda fs, path: fs.find(path, detail=True))
     entries = [_remote_entry(root, below, info) for below, info in infos if info.get("type") != "directory"]
@@ -117,10 +92,11 @@ def _ask_folder(folder: RemotePlace, request: Callable[[Any, str], Any]) -> list
     """What a store says of a folder's entries, each with its path below the folder."""
 
     def below(fs: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
-        found = request(fs, path)
-        infos = list(found.values()) if isinstance(found, dict) else found
-        prefix = path.strip("/") + "/" if path.strip("/") else ""
-        return [(str(info["name"]).strip("/").removeprefix(prefix), info) for info in infos if not _is_itself(info, path)]
+        found, own = request(fs, path), path.strip("/")
+        named = [(str(info["name"]), info) for info in (found.values() if isinstance(found, dict) else found)]
+        # stores without folders mark them by an empty object of that name
+        named = [(name, info) for name, info in named if name.strip("/") != own and not name.endswith("/")]
+        return [(name.strip("/").removeprefix(f"{own}/" if own else ""), info) for name, info in named]
 
     try:
         return ask(folder.url, below)
@@ -128,19 +104,14 @@ def _ask_folder(folder: RemotePlace, request: Callable[[Any, str], Any]) -> list
         raise explain(folder.url, error) from error
 
 
-def _is_itself(info: dict[str, Any], path: str) -> bool:
-    """Whether an entry is the folder's own: stores without folders mark them by an empty object."""
-    return str(info["name"]).strip("/") == path.strip("/") or str(info["name"]).endswith("/")
-
-
 def _remote_entry(root: RemotePlace, relative: str, info: dict[str, Any]) -> FileEntry:
     return FileEntry(f"{root}/{relative}", relative, int(info.get("size") or 0), stamp(info))
 
 
 def look_up(urls: Iterable[str]) -> list[FileEntry]:
-    """Those files of `urls` that are there, in their order; `relative` is the URL without its scheme.
+    """Those files of `urls` that exist, in their order; `relative` is the URL without its scheme.
 
-    A folder of which many are wanted is listed once, without what lies below it; others are asked for one by one, side by side.
+    A folder of which many are wanted is listed once; others are asked for one by one, at the same time.
     """
     wanted: dict[RemotePlace, list[str]] = {}
     order = list(dict.fromkeys(urls))
@@ -153,29 +124,26 @@ def look_up(urls: Iterable[str]) -> list[FileEntry]:
         for below, info in _ask_folder(folder, lambda fs, path: fs.ls(path, detail=True)):
             found[f"{folder}/{below}"] = _remote_entry(folder, below, info) if info.get("type") != "directory" else None
     entries = ((url, found.get(url)) for url in order)
-    return [
-        FileEntry(url, url.partition("://")[2], entry.size_bytes, entry.mtime_ns) for url, entry in entries if entry is not None
-    ]
+    return [FileEntry(url, url.partition("://")[2], one.size_bytes, one.mtime_ns) for url, one in entries if one is not None]
 
 
 def _look_up_one(url: str) -> FileEntry | None:
-    """None for a file that is not there. One that the store did not answer for counts as there: reading it will tell."""
+    """None for a file that does not exist. One that the store did not answer for counts as existing: reading it will tell."""
     try:
-        size_bytes, mtime_ns = stat_url(url)
+        return FileEntry(url, url, *stat_url(url))
     except (FileNotFoundError, IsADirectoryError):
         return None
     except OSError:
         return FileEntry(url, url, 0, 0)
-    return FileEntry(url, url, size_bytes, mtime_ns)
 
 
 def names(folder: DataPlace, *, prefix: str = "", suffix: str = "") -> list[str]:
     """Names of the entries directly in `folder` with that beginning and end, sorted; empty if there is no such folder."""
     if isinstance(folder, RemotePlace):
         found = [below for below, _ in _ask_folder(folder, lambda fs, path: fs.ls(path, detail=True))]
-        return sorted(name for name in found if name.startswith(prefix) and name.endswith(suffix))
-    try:
-        found = os.listdir(folder)
-    except FileNotFoundError:
-        return []
+    else:
+        try:
+            found = os.listdir(folder)
+        except FileNotFoundError:
+            return []
     return sorted(name for name in found if name.startswith(prefix) and name.endswith(suffix))

@@ -1,4 +1,4 @@
-"""A file that a user named for a command to write: looked at before the work begins, written at its end.
+"""A file that a user named for a command to write: checked before the work begins, written at its end.
 
 In: what was typed after an option. Out: an `OutputFile`, or a `UsageError` that names the option. A plain file is replaced as a
 whole, where a link leads to if it is one. A pipe that is read from, a terminal and /dev/null are written to as they are. A
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from unchoke.core.checksums import CHECKSUMS, is_listed
 from unchoke.core.errors import UsageError
 from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.workspace import keeper_of
+
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True)
@@ -34,81 +35,56 @@ class OutputFile:
 
     def write_text(self, text: str) -> None:
         """`text` as UTF-8: the whole file, or all of it into the stream."""
-        with self._named():
-            if self.is_stream:
-                self._pour(atomic.valid_text(text).encode("utf-8"))
-            else:
-                atomic.write_text(Path(os.path.realpath(self.path)), text)
-
-    def _pour(self, data: bytes) -> None:
-        """Without waiting for somebody to read, which may never happen; once somebody does, as slowly as they read."""
-        descriptor = os.open(self.path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
-        os.set_blocking(descriptor, True)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
         try:
-            yield
+            if not self.is_stream:
+                return atomic.write_text(Path(os.path.realpath(self.path)), text)
+            # without waiting for a reader that may never come; once there is one, as slowly as it reads
+            descriptor = os.open(self.path, os.O_WRONLY | _NO_WAITING)
+            os.set_blocking(descriptor, True)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(atomic.valid_text(text).encode("utf-8"))
         except OSError as error:
-            raise self._refusal(error.strerror or str(error)) from error
+            raise self.refusal(error.strerror or str(error)) from error
 
-    def _refusal(self, why: str) -> UsageError:
-        return UsageError(
-            f"cannot write {self.path}, named with {self.option}",
-            code="output-not-writable",
-            why=why,
-            try_=f"{self.option} {self.example}",
-        )
+    def refusal(self, why: str) -> UsageError:
+        what, try_ = f"cannot write {self.path}, named with {self.option}", f"{self.option} {self.example}"
+        return UsageError(what, code="output-not-writable", why=why, try_=try_)
 
 
 def output_file(named: Path | str, *, option: str, example: str, sources: Iterable[Path | str] = ()) -> OutputFile:
     """The file that was `named` after `option`, refused if it cannot be written or is one of `sources`, which are read."""
     output = OutputFile(Path(named), option, example)
     try:
-        with output._named():
-            found = _mode(output.path)
-            clash = found is not None and any(_same(output.path, Path(source)) for source in sources)
-    except ValueError as error:  # a name with a zero byte
-        raise output._refusal(str(error)) from error
-    if clash:
-        raise output._refusal("the command reads that file: it would be lost")
-    if found is None or stat.S_ISREG(found):
-        real = Path(os.path.realpath(output.path))
-        problem = _precious(real) or _unwritable(real)
-    elif stat.S_ISDIR(found):
+        mode = output.path.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    except (OSError, ValueError) as error:  # the second: a name with a zero byte
+        raise output.refusal(getattr(error, "strerror", None) or str(error)) from error
+    if mode is not None and any(_same(output.path, Path(source)) for source in sources):
+        raise output.refusal("the command reads that file: it would be lost")
+    if mode is None or stat.S_ISREG(mode):
+        problem = _why_not(Path(os.path.realpath(output.path)))
+    elif stat.S_ISDIR(mode):
         problem = "it is a folder, and a file is written"
-    elif stat.S_ISFIFO(found) or _takes_text(output.path):
+    elif stat.S_ISFIFO(mode) or _same(output.path, Path(os.devnull)) or _is_terminal(output.path):
         return OutputFile(output.path, option, example, is_stream=True)
     else:
         problem = "it is a device or a socket, and what lies there would be overwritten"
     if problem:
-        raise output._refusal(problem)
+        raise output.refusal(problem)
     return output
-
-
-def _mode(path: Path) -> int | None:
-    """What lies there, links followed; None if nothing does."""
-    try:
-        return path.stat().st_mode
-    except FileNotFoundError:
-        return None
 
 
 def _same(path: Path, source: Path) -> bool:
     try:
         return path.samefile(source)
-    except OSError:  # unchoke: ignore[blank-on-error]  a source that is not there cannot be overwritten
+    except OSError:  # unchoke: ignore[blank-on-error]  a source that does not exist cannot be overwritten
         return False
 
 
-def _takes_text(path: Path) -> bool:
-    """Whether it is a terminal, or the device that swallows everything."""
-    if _same(path, Path(os.devnull)):
-        return True
+def _is_terminal(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+        descriptor = os.open(path, os.O_WRONLY | _NO_WAITING | getattr(os, "O_NOCTTY", 0))
     except OSError:  # unchoke: ignore[blank-on-error]  then it takes nothing
         return False
     try:
@@ -117,21 +93,17 @@ def _takes_text(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _precious(path: Path) -> str:
-    """Why what lies there, or belongs there, must not be replaced by a result; "" if nothing is lost."""
+def _why_not(path: Path) -> str:
+    """Why a plain file cannot be put there, or would replace something of value; "" if it can."""
     if (workspace := keeper_of(path)) is not None:
         return f"the workspace {workspace} keeps its own files there"
-    if path.exists() and suffix_of(path.name) in PICTURE_SUFFIXES:
-        return "a picture lies there: it would be lost"
-    if path.exists() and is_listed(path):
-        return f"{CHECKSUMS} beside it vouches for that file: it would be lost"
-    return ""
-
-
-def _unwritable(path: Path) -> str:
-    """Why a plain file cannot be put there; "" if it can."""
-    if path.exists() and not os.access(path, os.W_OK):
-        return "the file there may not be changed by this user"
+    if path.exists():
+        if suffix_of(path.name) in PICTURE_SUFFIXES:
+            return "a picture lies there: it would be lost"
+        if is_listed(path):
+            return f"{CHECKSUMS} beside it lists that file: it would be lost"
+        if not os.access(path, os.W_OK):
+            return "this user may not change the file there"
     folder = next(parent for parent in path.parents if parent.exists())
     if not folder.is_dir():
         return f"{folder} is a file, not a folder"

@@ -1,8 +1,8 @@
-"""What is asked of stores behind URLs: the one place that knows of fsspec.
+"""Requests to stores behind URLs: the one place that knows of fsspec.
 
 In: the URL of a file. Out: its content, its size and a stamp, or why there are none. File systems are made when first needed, one
 for each process and store, and shared by its threads: a forked child makes its own. A request that fails in a way that may pass
-is tried again a few times, and before the last of them the store itself is asked whether it is there. What is wrong with one file
+is tried again a few times, and before the last try the store itself is asked whether it is there. What is wrong with one file
 is an `OSError` (`FileNotFoundError`, or `StoreError` with the reason); what would be wrong with every file is an error in three
 lines, `StoreDown` where nothing answers. Credentials are what fsspec finds by itself.
 """
@@ -11,29 +11,28 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import shlex
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from unchoke.core.errors import MachineError, UnchokeError, UsageError, missing_extra
 from unchoke.core.urls import BUCKETS, USUAL_SCHEMES, WEB_SCHEMES, hide_secrets, parent_of, root_of, split_url
 
-MOST_REQUESTS = 32
-"""Requests of one process that are under way at once."""
 READS_AT_ONCE = 16
-"""How many files are fetched side by side: a request waits for the store, not for a core."""
+"""How many files are fetched at the same time: a request waits for the store, not for a core."""
 WAITS_S = (0.25, 1.0, 3.0)
 """Pauses between the tries of a request."""
 NO_STAMP = -1
 """For a file of which a store says neither when it changed nor a tag: it may be another one every time."""
+BLOCK_BYTES = 512 * 1024
+_MOST_REQUESTS = 32
 _RECENT_S = 20.0
 _GIVE_UP_AFTER = 24
-"""Requests in a row without an answer, from when on it is not about single files."""
+"""Failed requests in a row from which on the store is to blame and not single files."""
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "Last-Modified", "created")
 _TAGS = ("ETag", "etag", "md5Hash", "generation", "blob_id", "Content-MD5", "content_md5", "Digest", "checksum")
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
@@ -57,12 +56,17 @@ class StoreError(OSError):
 
 
 class StoreDown(MachineError):  # noqa: N818 (what happened, as `WorkerDied`)
-    """A store answers nobody: whatever was asked for is not to blame."""
+    """A store answers no request: the file that was asked for is not to blame."""
 
 
 def read_url(url: str, start: int | None = None, end: int | None = None) -> bytes:
     """The content of a file, or its bytes from `start` to `end`."""
     found: bytes = ask(url, lambda fs, path: fs.cat_file(path, start=start, end=end))
+    return found
+
+
+def info_of(url: str) -> dict[str, Any]:
+    found: dict[str, Any] = ask(url, lambda fs, path: fs.info(path))
     return found
 
 
@@ -76,7 +80,7 @@ def stat_url(url: str) -> tuple[int, int]:
 
 def recent_stat(url: str) -> tuple[int, int]:
     """`stat_url` as of a few seconds ago: for files that are opened over and over, and for those sought beside them."""
-    known = _this_process().stats
+    known = _process.stats
     asked_s, found = known.get(url, (-_RECENT_S, None))
     now_s = time.monotonic()
     if now_s - asked_s >= _RECENT_S:
@@ -91,7 +95,7 @@ def recent_stat(url: str) -> tuple[int, int]:
 
 
 def stamp(info: dict[str, Any]) -> int:
-    """What stands for a local file's time: seconds of the last change, and below them a digest of that and of the store's tag.
+    """Stands for a local file's time: seconds of the last change, and below them a digest of that and of the store's tag.
 
     Stores know times to the second alone, tags tell changes within one. `NO_STAMP` where a store says neither.
     """
@@ -101,21 +105,48 @@ def stamp(info: dict[str, Any]) -> int:
         return NO_STAMP
     version = "\x1f".join(map(str, times[:1] + tags)).encode("utf-8", "surrogatepass")
     below = int.from_bytes(hashlib.blake2b(version, digest_size=8).digest(), "big") % 10**9
-    return _seconds(times[0] if times else 0) * 10**9 + below
-
-
-def _seconds(when: Any) -> int:
-    if hasattr(when, "timestamp"):
-        return int(when.timestamp())
+    when = times[0] if times else 0
     try:
-        return int(float(when))
+        seconds = int(when.timestamp() if hasattr(when, "timestamp") else float(when))
     except (TypeError, ValueError):  # a date in words: it is in the digest
-        return 0
+        seconds = 0
+    return seconds * 10**9 + below
 
 
-def info_of(url: str) -> dict[str, Any]:
-    found: dict[str, Any] = ask(url, lambda fs, path: fs.info(path))
-    return found
+class RemoteFile(io.RawIOBase):
+    """A file behind a URL that is read in pieces, as headers and columns need them; fsspec reads ahead."""
+
+    def __init__(self, url: str) -> None:
+        from fsspec.caching import ReadAheadCache
+
+        super().__init__()
+        self._url, self._place = url, 0
+        self.size_bytes, _ = recent_stat(url)
+        self._cache = ReadAheadCache(BLOCK_BYTES, self._fetch_range, self.size_bytes)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size_bytes}[whence]
+        self._place = max(0, start + offset)
+        return self._place
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+        end = min(self._place + len(buffer), self.size_bytes)
+        data = self._cache._fetch(self._place, end) if end > self._place else b""
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        data = read_url(self._url, start, end)
+        if len(data) != end - start:
+            raise StoreError("it changed while it was read, or its server does not hand out parts of files", self._url)
+        return data
 
 
 def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
@@ -124,8 +155,7 @@ def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
     `FileNotFoundError` or `StoreError` for one file; `MachineError` where a package or credentials lack, `StoreDown` where
     nothing answers.
     """
-    process = _this_process()
-    fs = process.filesystem(url)
+    process, fs = _process, _process.filesystem(url)
     for left, wait_s in zip(reversed(range(len(WAITS_S) + 1)), (*WAITS_S, 0.0), strict=True):
         try:
             with process.requests:
@@ -134,11 +164,11 @@ def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
             raise
         except Exception as error:
             failure = _translate(url, error)
-            if not left or not failure.passes:
-                process.count_failure(failure)
+            if not left or not failure.may_pass:
+                process.count_failure(failure.error)
                 raise failure.error from error
             time.sleep(wait_s)
-            if left == 1 and failure.silent and isinstance(failure.error, StoreError) and not process.is_answered(url, fs):
+            if left == 1 and failure.is_silent and isinstance(failure.error, StoreError) and not process.is_answered(url, fs):
                 raise explain(url, failure.error) from error
         else:
             process.num_failed = 0
@@ -147,61 +177,52 @@ def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
     raise AssertionError("the last try returns or raises")
 
 
-@dataclass(frozen=True)
-class _Failure:
+class _Failure(NamedTuple):
     """An error of a store in our words, whether another try may help, and whether there was no answer at all."""
 
     error: OSError | UnchokeError
-    passes: bool = False
-    silent: bool = False
+    may_pass: bool = False
+    is_silent: bool = False
 
 
 def _translate(url: str, error: Exception) -> _Failure:
-    """What a library says of a request."""
+    """An error of a library in our words."""
     if isinstance(error, UnchokeError):
         return _Failure(error)
     if split_url(url)[0] in WEB_SCHEMES and isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # whatever went wrong when a size was asked for is told as a missing file
-    status = _status(error)
+        error = error.__cause__  # fsspec reports whatever went wrong when a size was asked for as a missing file
+    said, status = hide_secrets(str(error).strip()) or type(error).__name__, _http_status(error)
     if isinstance(error, (FileNotFoundError, NotADirectoryError)) or status in (404, 410):
         return _Failure(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url))
     if "Credentials" in type(error).__name__:
-        return _Failure(_no_credentials(url, error))
-    said = hide_secrets(str(error).strip()) or type(error).__name__
+        ways = {"s3": "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; public buckets: FSSPEC_S3_ANON=true"}
+        lacking = MachineError(
+            f"there are no credentials for {root_of(url)}",
+            code="no-credentials",
+            why=f"the store's library looked for them in the environment and its own files: {said}",
+            try_=ways.get(split_url(url)[0], "log in with the store's own tool, or set its environment variables"),
+        )
+        return _Failure(lacking)
     if isinstance(error, PermissionError) or status in (401, 403):
         return _Failure(StoreError(f"access was refused: {said}", url, "access"))
-    passing = status in _PASSING_STATUS if status else _may_pass(error)
-    said = f"HTTP status {status}" if status else said
+    if status:
+        passing, said = status in _PASSING_STATUS, f"HTTP status {status}"
+    elif isinstance(error, OSError) and error.errno is not None:
+        passing = error.errno in _PASSING_ERRNO or error.errno < 0  # below zero: no such host, or no answer about it
+    else:
+        network = type(error).__module__.partition(".")[0] in _NETWORK_PACKAGES
+        passing = network or isinstance(error, (TimeoutError, ConnectionError, EOFError))
     tries = f"{len(WAITS_S) + 1} tries: " if passing else ""
     return _Failure(StoreError(tries + said, url, "network" if passing else "other"), passing, passing and not status)
 
 
-def _status(error: Exception) -> int | None:
-    """The status of the HTTP answer that an error stands for."""
+def _http_status(error: Exception) -> int | None:
     response = getattr(error, "response", None)
     candidates = (getattr(error, "status", None), getattr(error, "code", None), getattr(response, "status_code", None))
     return next((value for value in candidates if isinstance(value, int) and 100 <= value < 600), None)
 
 
-def _may_pass(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in _PASSING_ERRNO or error.errno < 0  # below zero: no such host, or no answer about it
-    network = type(error).__module__.partition(".")[0] in _NETWORK_PACKAGES
-    return network or isinstance(error, (TimeoutError, ConnectionError, EOFError))
-
-
-def _no_credentials(url: str, error: Exception) -> MachineError:
-    ways = {"s3": "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; of a public bucket: FSSPEC_S3_ANON=true"}
-    return MachineError(
-        f"there are no credentials for {root_of(url)}",
-        code="no-credentials",
-        why=f"the store's library looked for them in the environment and its own files: {hide_secrets(str(error))}",
-        try_=ways.get(split_url(url)[0], "log in with the store's own tool, or set its environment variables"),
-    )
-
-
-@dataclass(frozen=True)
-class S3Store:
+class S3Store(NamedTuple):
     """Where requests for a bucket go, as fsspec's library found it in the environment and its files."""
 
     endpoint_url: str
@@ -210,13 +231,13 @@ class S3Store:
 
 
 def find_s3(url: str) -> S3Store:
-    """The store behind an s3 URL, for those who read it by other means."""
+    """The store behind an s3 URL, for GDAL, which reads it by itself."""
 
     def find(fs: Any, _path: str) -> S3Store:
         fs.connect()
         return S3Store(str(fs.s3.meta.endpoint_url or ""), str(fs.s3.meta.region_name or ""), bool(fs.anon))
 
-    known = _this_process().s3_stores
+    known = _process.s3_stores
     if (bucket := root_of(url)) not in known:
         known[bucket] = ask(url, find)
     return known[bucket]
@@ -226,23 +247,15 @@ def explain(url: str, error: OSError) -> UnchokeError:
     """An error about a place that a user named, in three lines."""
     if isinstance(error, FileNotFoundError):
         return explain_missing(url)
-    if not isinstance(error, StoreError):
-        return UsageError(f"{url} cannot be read", code="unreadable-url", why=error.strerror or str(error), try_="check the URL")
-    if error.cause == "access":
-        return MachineError(
-            f"{url} may not be read",
-            code="url-forbidden",
-            why=error.reason,
-            try_="ask for the right to list and read it, or give other credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID, HF_TOKEN)",
-        )
-    if error.cause == "network":
-        return StoreDown(
-            f"{root_of(url)} does not answer",
-            code="store-down",
-            why=error.reason,
-            try_="check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run the same command again",
-        )
-    return UsageError(f"{url} cannot be read", code="unreadable-url", why=error.reason, try_="check the URL")
+    reason = error.reason if isinstance(error, StoreError) else error.strerror or str(error)
+    cause = error.cause if isinstance(error, StoreError) else "other"
+    if cause == "access":
+        give = "ask for the right to list and read it, or give other credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID, HF_TOKEN)"
+        return MachineError(f"{url} may not be read", code="url-forbidden", why=reason, try_=give)
+    if cause == "network":
+        check = "check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run the same command again"
+        return StoreDown(f"{root_of(url)} does not answer", code="store-down", why=reason, try_=check)
+    return UsageError(f"{url} cannot be read", code="unreadable-url", why=reason, try_="check the URL")
 
 
 def explain_missing(url: str, close: str = "") -> UsageError:
@@ -255,11 +268,10 @@ def explain_missing(url: str, close: str = "") -> UsageError:
             why="the store answered, and knows none of that name",
             try_="check the spelling, and AWS_ENDPOINT_URL if it is a store of your own",
         )
+    why, try_ = f"{parent} holds nothing of that name" if parent != url else "nothing is there", "check the spelling of the URL"
     if close:
-        better = f"unchoke check {shlex.quote(f'{parent}/{close}')}"
-        return UsageError(f"no such file or folder: {url}", code="no-such-file", why=f"{parent} has {close!r}", try_=better)
-    why = f"{parent} holds nothing of that name" if parent != url else "nothing is there"
-    return UsageError(f"no such file or folder: {url}", code="no-such-file", why=why, try_="check the spelling of the URL")
+        why, try_ = f"{parent} has {close!r}", f"unchoke check {shlex.quote(f'{parent}/{close}')}"
+    return UsageError(f"no such file or folder: {url}", code="no-such-file", why=why, try_=try_)
 
 
 def _exists(url: str) -> bool:
@@ -276,7 +288,7 @@ class _Process:
     """The file systems of this process, how many requests are under way, and how many failed in a row."""
 
     def __init__(self) -> None:
-        self.requests = threading.BoundedSemaphore(MOST_REQUESTS)
+        self.requests = threading.BoundedSemaphore(_MOST_REQUESTS)
         self.num_failed = 0
         self.heard: set[str] = set()
         """Buckets and hosts that have answered."""
@@ -296,7 +308,7 @@ class _Process:
             return self._made[key]
 
     def is_answered(self, url: str, fs: Any) -> bool:
-        """Whether the store says anything at all now, be it no. Web hosts that never did are a matter of the files they name."""
+        """Whether the store answers at all. A web host that never did is to blame for its own files alone."""
         if split_url(url)[0] in WEB_SCHEMES and root_of(url) not in self.heard:
             return True
         try:
@@ -304,18 +316,16 @@ class _Process:
         except _OUR_BUGS:
             raise
         except Exception as error:
-            return not _translate(url, error).silent
+            return not _translate(url, error).is_silent
         return True
 
-    def count_failure(self, failure: _Failure) -> None:
-        """Files of a store that answers nobody need not be tried one by one."""
-        error = failure.error
-        if not isinstance(error, StoreError) or error.cause == "other":
-            return
-        self.num_failed += 1
-        if self.num_failed >= _GIVE_UP_AFTER:
-            self.num_failed = 0
-            raise explain(error.url, error)
+    def count_failure(self, error: OSError | UnchokeError) -> None:
+        """Files of a store that answers no request need not be tried one by one."""
+        if isinstance(error, StoreError) and error.cause != "other":
+            self.num_failed += 1
+            if self.num_failed >= _GIVE_UP_AFTER:
+                self.num_failed = 0
+                raise explain(error.url, error)
 
 
 def _make(scheme: str, kind: Any, own: dict[str, Any]) -> Any:
@@ -356,14 +366,14 @@ def _store_class(scheme: str) -> Any:
 
 
 def _missing_package(scheme: str, error: ImportError) -> MachineError:
-    """By what fsspec says would be needed; s3 and https have an extra of ours."""
+    """s3 and https have an extra of ours; of the others fsspec knows the package."""
     from fsspec.registry import known_implementations
 
     if scheme in ("s3", "s3a", *WEB_SCHEMES):
         package = "s3fs" if scheme.startswith("s3") else "aiohttp"
         return missing_extra(package, extra="remote", purpose=f"reading {scheme}://")
     package = str(known_implementations.get(scheme, {}).get("class", scheme)).partition(".")[0]
-    name = {"huggingface_hub": "huggingface_hub", "fsspec": error.name or scheme}.get(package, package)
+    name = error.name or scheme if package == "fsspec" else package
     return MachineError(
         f"reading {scheme}:// needs the package {name!r}, which is not installed",
         code="missing-extra",
@@ -372,15 +382,14 @@ def _missing_package(scheme: str, error: ImportError) -> MachineError:
     )
 
 
-@cache
-def _processes() -> list[_Process]:
-    """The state of this process. A fork may happen while another thread holds its locks, and loops of a parent do not run in a
-    child, so a child begins anew and leaves what it inherited alone."""
-    kept = [_Process()]
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: kept.append(_Process()))
-    return kept
+_process = _Process()
 
 
-def _this_process() -> _Process:
-    return _processes()[-1]
+def _begin_anew() -> None:
+    """A fork may happen while a thread holds the locks, and loops of a parent do not run in a child."""
+    global _process
+    _process = _Process()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

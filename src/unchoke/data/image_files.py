@@ -75,7 +75,7 @@ def _absolute(root: DataPlace) -> DataPlace:
 
 
 def _walk(root: DataPlace, special: dict[str, str]) -> Iterator[FileEntry]:
-    def note(_path: str, relative: str, what: str) -> None:
+    def note(relative: str, what: str) -> None:
         special[relative if _is_text(relative) else ascii(relative)] = what
 
     try:

@@ -282,7 +282,7 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
 def _below(folder: DataPlace) -> list[str]:
     """Also links that lead nowhere, where they are named like a picture."""
     special: list[str] = []
-    files = [entry.path for entry in listing.walk(folder, on_special=lambda path, _, __: special.append(path))]
+    files = [entry.path for entry in listing.walk(folder, on_special=lambda relative, _: special.append(str(folder / relative)))]
     return sorted((path for path in files + special if suffix_of(path) in PICTURE_SUFFIXES), key=lambda path: Path(path).parts)
 
 

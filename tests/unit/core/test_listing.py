@@ -61,7 +61,7 @@ def test_what_is_neither_file_nor_folder_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     (tmp_path / "itself").symlink_to(tmp_path / "itself")
     told: dict[str, str] = {}
-    files = list(walk(tmp_path, on_special=lambda _, relative, what: told.update({relative: what})))
+    files = list(walk(tmp_path, on_special=lambda relative, what: told.update({relative: what})))
     assert [entry.relative for entry in files] == ["a/x"]
     assert told == {"a/pipe": "a pipe", "gone": "a link that leads nowhere", "itself": "a link that leads to itself"}
 

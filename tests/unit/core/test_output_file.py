@@ -92,7 +92,7 @@ def test_pipe_is_written_only_while_somebody_reads(tmp_path: Path) -> None:
 def test_what_this_user_may_not_change_is_why_not(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "kept").chmod(0o444)
-    assert "may not be changed" in why_not(tmp_path / "kept")
+    assert "may not change" in why_not(tmp_path / "kept")
     tmp_path.chmod(0o555)
     try:
         assert "may not write" in why_not(tmp_path / "new")
@@ -139,13 +139,13 @@ def test_no_picture_is_replaced_by_a_table(tmp_path: Path) -> None:
     named(tmp_path / "chart.svg").write_text("new")
 
 
-def test_what_a_list_of_ours_vouches_for_is_never_replaced(tmp_path: Path) -> None:
+def test_what_a_list_of_ours_names_is_never_replaced(tmp_path: Path) -> None:
     export = tmp_path / "export"
     (export / "checkpoints").mkdir(parents=True)
     (export / "checkpoints" / "head.pt").write_bytes(b"weights")
     add_checksums(export, ["checkpoints/head.pt"])
     for name in ("checkpoints/head.pt", "SHA256SUMS"):
-        assert "vouches" in why_not(export / name)
+        assert "lists that file" in why_not(export / name)
     named(export / "rows.csv").write_text("new")
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from errors import refused
 from unchoke.core import listing, stores
+from unchoke.core.fingerprint import digest_bytes, digest_file
+from unchoke.core.input_file import open_plain
 from unchoke.core.remote import RemotePlace, join, locate
 from unchoke.core.stores import NO_STAMP, StoreError, read_url, stamp, stat_url
 from unchoke.core.urls import hide_secrets, is_url, refuse_secrets, url_behind
@@ -141,6 +143,23 @@ def test_changed_file_has_another_stamp(web: Web) -> None:
     assert read_url(f"{web.url}/a.bin", 2, 5) == b"234"
     web.files["/a.bin"] = b"9876543210"
     assert stat_url(f"{web.url}/a.bin")[1] != before[1]
+
+
+def test_parts_of_a_remote_file_are_fetched(web: Web) -> None:
+    data = os.urandom(3 * stores.BLOCK_BYTES + 1000)
+    web.files["/a.bin"] = data
+    with open_plain(f"{web.url}/a.bin") as file:
+        assert file.read(10) == data[:10]
+        file.seek(-500, os.SEEK_END)
+        assert file.read() == data[-500:]
+        assert len(web.ranged) == 2
+        file.seek(stores.BLOCK_BYTES - 5)
+        assert file.read(stores.BLOCK_BYTES) == data[stores.BLOCK_BYTES - 5 : 2 * stores.BLOCK_BYTES - 5]
+        file.seek(5, os.SEEK_END)
+        assert file.read(5) == b""
+    assert digest_file(f"{web.url}/a.bin") == digest_bytes(data)
+    with pytest.raises(FileNotFoundError):
+        open_plain(f"{web.url}/none.bin")
 
 
 def test_web_folders_are_refused_with_what_to_give() -> None:
