@@ -1,12 +1,11 @@
-"""Memory plans held against what happens: planned and measured peak at batches that were not probed, and a 4 GB card rehearsed.
+"""Memory plans held against what happens: planned and measured peak, and a 4 GB card rehearsed.
 
-Each case is planned as a run plans it (probes in processes of their own, a line, a choice under the limit). Then batches that no
-probe saw are run, each in a fresh process, and their peak is compared with the line. Last, 20 optimizer steps and an evaluation
-run at the planned sizes under the limit; out-of-memory halvings are counted, and there should be none. Beside it stands what
-counting says that the largest measured step takes at most: never less than was measured.
+Each case is planned as a run plans it near its limit (micro-batches tried in a process of their own). Then 20 optimizer steps
+and an evaluation run at the planned sizes under the limit, in a fresh process; out-of-memory halvings are counted, and there
+should be none. Beside it stands what counting says that the largest measured step takes at most: never less than was measured.
 
 On CUDA the limit is the allocator's (a card of 4 GB less CUDA's context), arithmetic is float16 and flash attention is off, as on
-cards of that size. Larger batches than fit are compared without the limit. On a CPU the process's own memory is what counts.
+cards of that size. On a CPU the process's own memory is what counts.
 
 Usage: python benches/bench_budget.py [--limit 2GB] [--only NAME ...] [--smoke]
        PYTHONPATH=src python benches/bench_budget.py --device cuda --limit 4GB
@@ -20,35 +19,34 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
+from unchoke.core.events import ignore
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_bytes, parse_bytes
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.machine.backend import is_cpu
-from unchoke.machine.memory.budget_text import render_plan, render_probes
-from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
-from unchoke.machine.memory.probe import ProbeResult, StepCost, probe
-from unchoke.machine.memory.search import Way, plan_memory
+from unchoke.machine.memory.memory_plan import MemoryLimit, MemoryPlan, MemoryRoom, StepCost, render_costs, render_plan
+from unchoke.machine.memory.memory_watch import Gauge
+from unchoke.machine.memory.probe import Probe, probe
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
+from unchoke.training.network.plan_memory import plan_near
 from unchoke.training.network.prepare_pixels import NoisePixels
 
 STEPS = 20
 TIMEOUT_S = 180.0
-NUM_UNSEEN = 3
-AMPLE_BYTES = 64 * 2**30
 
 
 WHOLE, TWO_STREAMS = TilePlan(), TilePlan(2, 2, 2)
@@ -118,57 +116,51 @@ def as_on_a_small_card() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def try_once(trial: MemoryTrial, batch: int) -> StepCost:
+def try_sizes(trial: MemoryTrial) -> Iterator[StepCost]:
     """The body of a probe."""
     as_on_a_small_card()
-    return run_trial(trial, batch)
+    yield from run_trial(trial)
 
 
-def count_once(trial: MemoryTrial, batch: int) -> StepCost:
+def count_once(asked: tuple[MemoryTrial, int]) -> Iterator[StepCost]:
     """What a step takes at most by counting, besides what is there before the network."""
     as_on_a_small_card()
     prepare_torchvision()
     import timm  # noqa: F401 (part of every run)
 
-    started_s = time.monotonic()
-    counted = estimate_memory(trial, batch=batch, eval_batch=batch, base_bytes=0).cost("train", batch)
-    return replace(counted, seconds_per_step=time.monotonic() - started_s)
+    (trial, batch), started_s = asked, time.monotonic()
+    counted = estimate_memory(trial, batch=batch, eval_batch=batch, base_bytes=0).train(batch)
+    yield replace(counted, seconds=time.monotonic() - started_s)
 
 
-def rehearse(asked: tuple[MemoryTrial, LoopConfig], _: int) -> StepCost:
+def rehearse(asked: tuple[MemoryTrial, LoopConfig]) -> Iterator[StepCost]:
     """20 steps at the planned sizes and an evaluation, as a run does them; how often memory ran out is among the parts."""
     as_on_a_small_card()
     trial, loop = asked
-    with trial.gauge() as gauge:
+    on_cpu = is_cpu(torch.device(trial.device))
+    with Gauge(torch.device(trial.device), limit_bytes=None if on_cpu else trial.limit_bytes) as gauge:
         rehearsal = trial.rehearse(loop)
         seconds = rehearsal.train_steps(STEPS)
         rehearsal.evaluate(loop.eval_batch, 2)
     halvings = rehearsal.stepper.size.halvings + rehearsal.eval_size.halvings
-    return StepCost(gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
-
-
-def measure_with(trial: MemoryTrial, limit_bytes: int | None) -> Callable[[Way, Sequence[int]], list[ProbeResult]]:
-    def measure(way: Way, batches: Sequence[int]) -> list[ProbeResult]:
-        loop = replace(trial.loop, grad_ckpt=way == "train_ckpt")
-        asked = replace(trial, loop=loop, evaluation=way == "evaluation")
-        return probe("bench_budget:try_once", asked, batches, timeout_s=TIMEOUT_S, limit_bytes=limit_bytes)
-
-    return measure
+    yield StepCost(loop.batch_size, gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
 
 
 def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[str, Any]:
     on_cpu = is_cpu(torch.device(device))
-    trial = trial_of(case, device, limit_bytes, on_cpu=on_cpu)
+    trial = replace(trial_of(case, device, limit_bytes, on_cpu=on_cpu), most_evaluated=4 * case.batch)
     started_s = time.monotonic()
-    measure = measure_with(trial, limit_bytes if on_cpu else None)
-    wanted = MemoryRequest(batch=case.batch, grad_ckpt=case.grad_ckpt)
-    plan = plan_memory(measure, MemoryRoom(limit_bytes), wanted, num_samples=1000, can_checkpoint=True)
+    limit = MemoryLimit(limit_bytes, True, Choice("memory", limit_bytes, "given"))
+    plan = plan_near(
+        trial, limit, MemoryRoom(limit_bytes), sub_batch=None, grad_ckpt=case.grad_ckpt, can_checkpoint=True, on_event=ignore,
+        target="bench_budget:try_sizes",
+    )  # fmt: skip
     planned_s = time.monotonic() - started_s
     print(f"\n== {case.name} ({case.encoder}, --cut {case.cut}, {case.input_px} px, {case.tiles.text})")
-    print(render_plan(plan) + render_probes(plan), end="", flush=True)
-    counted, unseen = compare_counted(trial, plan), compare_unseen(trial, plan)
+    print("\n".join([render_plan(plan), *render_costs("steps", plan.measured)]), flush=True)
+    counted = compare_counted(trial, plan)
     if not steps:
-        return {"case": case.name, "counted": counted, "unseen": unseen}
+        return {"case": case.name, "counted": counted}
     run = rehearse_plan(trial, plan)
     off = (run.peak_bytes - plan.planned_bytes) / plan.planned_bytes
     print(f"{STEPS} steps   {format_bytes(run.peak_bytes)} measured, {format_bytes(plan.planned_bytes)} planned ({off:+.1%}), "
@@ -178,73 +170,36 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
         "limit_bytes": limit_bytes,
         "plan": {name: getattr(plan, name) for name in ("batch", "sub_batch", "eval_batch", "grad_ckpt", "planned_bytes")},
         "parts": dict(plan.parts),
-        "probed": [one.batch for one in (plan.probes.train_ckpt if plan.grad_ckpt else plan.probes.train) if one.fits],
+        "probed": [one.batch for one in plan.measured],
         "counted": counted,
-        "unseen": unseen,
         "steps": {"num": STEPS, "peak_bytes": run.peak_bytes, "off": round(off, 4), "halvings": run.parts["halvings"]},
-        "images_per_s": round(plan.sub_batch / run.seconds_per_step, 1),
+        "images_per_s": round(plan.batch / run.seconds, 1),
         "plan_s": round(planned_s, 1),
         "all_s": round(time.monotonic() - started_s, 1),
     }
 
 
+def only(found: Probe) -> StepCost:
+    if not found.values:
+        raise SystemExit(f"a probe failed: {found.outcome}, {found.fact}")
+    return cast("StepCost", found.values[0])
+
+
 def compare_counted(trial: MemoryTrial, plan: MemoryPlan) -> dict[str, Any]:
     """The largest step that was measured, against what counting says that it takes at most."""
-    fitting = [(one.batch, one.measured) for one in (*plan.probes.train, *plan.probes.train_ckpt) if one.measured is not None]
-    batch, measured = max(fitting, key=lambda one: one[1].peak_bytes)
-    (found,) = probe("bench_budget:count_once", trial, [batch], timeout_s=TIMEOUT_S)
-    if found.measured is None:
-        raise SystemExit(f"counting failed: {found.outcome}, {found.fact}")
-    bound, counted_s = found.measured.peak_bytes + measured.parts["baseline"], found.measured.seconds_per_step
-    held = f"at most {format_bytes(bound)} counted in {counted_s:.1f} s, {format_bytes(measured.peak_bytes)} measured"
-    print(f"{batch} samples  {held} ({bound / measured.peak_bytes:.2f}×)", flush=True)
-    return {"batch": batch, "bound_bytes": bound, "measured_bytes": measured.peak_bytes, "seconds": round(counted_s, 2)}
-
-
-def compare_unseen(trial: MemoryTrial, plan: MemoryPlan) -> list[dict[str, Any]]:
-    """Batches no probe saw, spread over what fits. Where too few fit, all of it is done with room for more: a line through
-    1 and 4 samples, held against others.
-    """
-    loop = replace(trial.loop, grad_ckpt=plan.grad_ckpt)
-    free = replace(trial, limit_bytes=None if trial.limit_bytes is None else AMPLE_BYTES, loop=loop)
-    probed = {one.batch for one in (plan.probes.train_ckpt if plan.grad_ckpt else plan.probes.train)}
-    inside = [batch for batch in range(2, plan.sub_batch) if batch not in probed]
-    line, chosen = plan.line, {inside[len(inside) * share // 4] for share in (1, 2, 3)} if len(inside) >= NUM_UNSEEN else set()
-    if not chosen:
-        line, chosen = (
-            fit_line(_points(probe("bench_budget:try_once", _part_of(free, 8), [1, 4], timeout_s=TIMEOUT_S))),
-            {2, 3, 6},
-        )
-        print("with room for more, a line through 1 and 4 samples:")
-    found = []
-    for one in probe("bench_budget:try_once", _part_of(free, max(chosen) + 1), sorted(chosen), timeout_s=TIMEOUT_S):
-        if one.measured is None:
-            print(f"{one.batch} samples  {one.fact}", flush=True)
-            continue
-        expected, peak = line.at(one.batch), one.measured.peak_bytes
-        found.append({"batch": one.batch, "planned_bytes": round(expected), "measured_bytes": peak, "off": peak / expected - 1})
-        held = f"{format_bytes(peak)} measured, {format_bytes(expected)} planned"
-        print(f"{one.batch} samples  {held} ({peak / expected - 1:+.1%})", flush=True)
-    return found
-
-
-def _part_of(trial: MemoryTrial, batch: int) -> MemoryTrial:
-    """The same trial with steps of `batch`, of which fewer run at once."""
-    return replace(trial, loop=replace(trial.loop, batch_size=batch))
-
-
-def _points(probed: Sequence[ProbeResult]) -> list[tuple[int, int]]:
-    return [(one.batch, one.measured.peak_bytes) for one in probed if one.measured is not None]
+    most = max(plan.measured, key=lambda one: one.peak_bytes)
+    found = only(probe("bench_budget:count_once", (trial, most.batch), timeout_s=TIMEOUT_S))
+    bound = found.peak_bytes + most.parts["baseline"]
+    held = f"at most {format_bytes(bound)} counted in {found.seconds:.1f} s, {format_bytes(most.peak_bytes)} measured"
+    print(f"{most.batch} samples  {held} ({bound / most.peak_bytes:.2f}×)", flush=True)
+    return {"batch": most.batch, "bound_bytes": bound, "measured_bytes": most.peak_bytes, "seconds": round(found.seconds, 2)}
 
 
 def rehearse_plan(trial: MemoryTrial, plan: MemoryPlan) -> StepCost:
     loop = replace(
         trial.loop, batch_size=plan.batch, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt
     )
-    (run,) = probe("bench_budget:rehearse", (trial, loop), [plan.batch], timeout_s=TIMEOUT_S)
-    if run.measured is None:
-        raise SystemExit(f"the rehearsal failed: {run.outcome}, {run.fact}")
-    return run.measured
+    return only(probe("bench_budget:rehearse", (trial, loop), timeout_s=TIMEOUT_S))
 
 
 def main() -> None:
@@ -253,7 +208,7 @@ def main() -> None:
     parser.add_argument("--limit", type=parse_bytes)
     parser.add_argument("--only", nargs="*", help="cases whose name contains one of these")
     parser.add_argument("--smoke", action="store_true", help="two tiny networks: does it run at all")
-    parser.add_argument("--no-steps", action="store_true", help="compare unseen batches only; leave the 20 steps out")
+    parser.add_argument("--no-steps", action="store_true", help="leave the 20 steps out")
     args = parser.parse_args()
     on_cpu = is_cpu(torch.device(args.device))
     cases = SMOKE if args.smoke else ON_CPU if on_cpu else ON_CARD
@@ -268,7 +223,6 @@ def main() -> None:
             print(f"\n== {case.name}: {error.what}\n   {error.why}", flush=True)
             found.append({"case": case.name, "refused": error.what, "why": error.why})
         print(json.dumps(found[-1]), flush=True)
-    offs = [abs(one["off"]) for case_found in found for one in case_found.get("unseen", [])]
     counted = [case_found["counted"] for case_found in found if "counted" in case_found]
     runs = [case_found["steps"] for case_found in found if "steps" in case_found]
     name = f"{torch.get_num_threads()} CPU threads" if on_cpu else torch.cuda.get_device_name()
@@ -276,7 +230,6 @@ def main() -> None:
         "bench": "budget",
         "device": name,
         "torch": torch.__version__,
-        "worst_off_at_unseen_batches": round(max(offs, default=0.0), 4),
         "least_bound": round(min((one["bound_bytes"] / one["measured_bytes"] for one in counted), default=0.0), 2),
         "worst_off_of_runs": round(max((abs(run["off"]) for run in runs), default=0.0), 4),
         "halvings": sum(run["halvings"] for run in runs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from unchoke.data.targets import plan_targets
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
+from unchoke.machine.memory.memory_plan import StepCost
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint
 
 PX = 64
@@ -41,3 +43,8 @@ def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> MemoryT
     inputs = np.zeros((1, changes.pop("num_inputs", 0)), np.float32)
     blueprint = PhotoBlueprint(network, source, changes.pop("targets", None), inputs if inputs.size else None)
     return MemoryTrial(blueprint, **{"loop": loop(), "device": "cpu", **changes})
+
+
+def measure(asked: MemoryTrial, size: int) -> StepCost:
+    """What `size` samples at once take, measured in this process."""
+    return next(run_trial(replace(asked, sizes=(size,))))

@@ -7,7 +7,7 @@ probabilities. The same value is opened by the command and by the processes that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,15 @@ from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.pyramid import Pyramid, PyramidSpec
 from unchoke.machine.backend import keep_freed_memory, torch_device
-from unchoke.machine.memory.gauge import Gauge
-from unchoke.machine.memory.probe import StepCost
+from unchoke.machine.memory.memory_plan import StepCost
+from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.masks.segmenter import WHOLE
 from unchoke.masks.trained_segmenter import Predictor, TrainedSegmenter, load_segmenter
 
 Encode = Callable[[NDArray[np.float16]], NDArray[np.float16]]
 READ_AHEAD = 2
 """Batches that are read and encoded while another one is decoded."""
-TARGET = "unchoke.masks.predictor:measure_batch"
+TARGET = "unchoke.masks.predictor:measure_batches"
 _ENGINE_BATCH = 8
 
 
@@ -128,25 +128,30 @@ def _engine(spec: PredictorSpec, backbone: Pyramid, warn: Callable[[str], object
 
 @dataclass(frozen=True)
 class BatchTrial:
-    """What to measure: a predictor, under a limit that the device enforces where it can."""
+    """What to measure: a predictor at some batch sizes, under a limit that the device enforces where it can."""
 
     predictor: PredictorSpec
+    sizes: Sequence[int]
     limit_bytes: int | None = None
 
 
-def measure_batch(trial: BatchTrial, batch: int) -> StepCost:
-    """What it takes to predict batches of that size: for a process of its own. The peak covers loading the networks, too."""
-    device = torch_device(trial.predictor.device)
-    with Gauge(device, limit_bytes=trial.limit_bytes) as gauge:
-        opened = open_predictor(trial.predictor, batch=batch)
-        spec = opened.trained.spec
-        patches = noise_patches(spec, batch)
-        for _ in range(2):  # the first time costs more, in time and perhaps in memory
-            started_s = time.monotonic()
-            ahead = [opened.encode(patches) for _ in range(1 + READ_AHEAD)]
-            opened.decode(ahead[0])
-            seconds = time.monotonic() - started_s
-    return StepCost(gauge.peak_bytes, seconds, {"baseline": gauge.baseline_bytes})
+def measure_batches(trial: BatchTrial) -> Iterator[StepCost]:
+    """What it takes to predict batches of each size: for a process of its own. The first peak covers loading the networks, too."""
+    device, opened, bare_bytes = torch_device(trial.predictor.device), None, 0
+    for batch in trial.sizes:
+        with Gauge(device, limit_bytes=trial.limit_bytes) as gauge:
+            if opened is None:
+                opened = open_predictor(trial.predictor, batch=batch)
+            engine = opened.frozen.engine if opened.frozen else None
+            sized = join_parts(opened.trained, engine, device=device, batch=batch)
+            patches = noise_patches(opened.trained.spec, batch)
+            for _ in range(2):  # the first time costs more, in time and perhaps in memory
+                started_s = time.monotonic()
+                ahead = [sized.encode(patches) for _ in range(1 + READ_AHEAD)]
+                sized.decode(ahead[0])
+                seconds = time.monotonic() - started_s
+        bare_bytes = bare_bytes or gauge.baseline_bytes
+        yield StepCost(batch, gauge.peak_bytes, seconds, {"baseline": bare_bytes})
 
 
 def noise_patches(spec: PyramidSpec, number: int) -> NDArray[np.float16]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -24,7 +24,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.events import ignore
 from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of, torch_device, torch_dtype, unshortened
-from unchoke.machine.memory.probe import StepCost, probe
+from unchoke.machine.memory.probe import probe
 from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.photo_blueprint import PhotoBlueprint
@@ -266,34 +266,25 @@ class AttemptTask:
     budget_s: float
 
 
-@dataclass(frozen=True)
-class AttemptAnswer(StepCost):
-    """What the other process found."""
-
-    attempt: Attempt = field(default_factory=lambda: Attempt(_UNKNOWN))
-
-
 def attempt_apart(work: TrainWork, now: TrainSetup, trick: TrainSetup, *, timed: str, budget_s: float) -> Attempt:
     """Ask another process; one that does not answer in time is ended."""
     if budget_s <= 0:
         return Attempt(_UNKNOWN, why_not=NO_TIME)
     piece = (work.folder, work.batch_size, work.steps)
     task = AttemptTask(work.job, work.num_judged, *piece, now, trick, timed, budget_s)
-    (found,) = probe(TARGET, task, [work.batch_size], timeout_s=budget_s)
-    if isinstance(found.measured, AttemptAnswer):
-        return found.measured.attempt
+    found = probe(TARGET, task, timeout_s=budget_s)
+    if found.values:
+        return cast("Attempt", found.values[0])
     if found.outcome == "timed out":
         why = f"it was not ready and compared within the {format_seconds(budget_s)} left for it: ask for more --minutes"
         return Attempt(_UNKNOWN, why_not=why)
     raise MemoryError(found.fact)
 
 
-def run_apart(task: AttemptTask, batch: int) -> AttemptAnswer:
+def run_apart(task: AttemptTask) -> Iterator[Attempt]:
     """The other end: one attempt, with an eye on the clock."""
     started_s = time.monotonic()
     work = TrainWork(task.job, num_judged=task.num_judged, folder=task.folder)
     work.batch_size, work.steps = task.batch_size, task.steps
     left_s = 0.9 * task.budget_s - (time.monotonic() - started_s)
-    found = attempt(work, task.now, task.trick, timed=task.timed, budget_s=left_s)
-    seconds = found.compared.trick_s * batch if found.compared else 0.0
-    return AttemptAnswer(0, seconds, attempt=found)
+    yield attempt(work, task.now, task.trick, timed=task.timed, budget_s=left_s)

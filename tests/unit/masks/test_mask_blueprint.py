@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from errors import refused
+from trials import measure
 from unchoke.core.events import ignore
 from unchoke.features.cut import layer_numbers
 from unchoke.features.encoders import digest_tensors
 from unchoke.features.engines import TorchEngine
-from unchoke.machine.memory.probe import StepCost
+from unchoke.machine.memory.memory_plan import StepCost
 from unchoke.masks.mask_blueprint import MaskBlueprint
 from unchoke.masks.patches import BandStandard
 from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
@@ -22,7 +23,7 @@ from unchoke.training.checkpoints import save_tensors
 from unchoke.training.data import Problem
 from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig, LoopResult
-from unchoke.training.network.memory_trial import MemoryTrial, run_trial
+from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.training_job import TrainingJob, run_job
 
 NUM, TRAIN = 12, 8
@@ -79,7 +80,7 @@ def test_backbone_layers_numbered_for_learning_rates(make_patches: Callable[[int
 @pytest.mark.parametrize("sees", [False, True])
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
 def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str, sees: bool) -> None:
-    measured: StepCost = run_trial(MemoryTrial.of(job(make_patches(NUM), cut, sees=sees)), 2)
+    measured: StepCost = measure(MemoryTrial.of(job(make_patches(NUM), cut, sees=sees)), 2)
     assert measured.peak_bytes > 0
     assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
 
@@ -87,10 +88,10 @@ def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any],
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
 def test_what_a_segmenter_takes_at_most_can_be_counted(make_patches: Callable[[int], Any], cut: str) -> None:
     asked = MemoryTrial.of(job(make_patches(NUM), cut))
-    counted, measured = estimate_memory(asked, batch=4, eval_batch=8, base_bytes=0), run_trial(asked, 4)
-    assert counted.cost("train", 4).parts["gradients"] == measured.parts["gradients"]
-    assert counted.cost("train", 4).parts["optimizer"] == pytest.approx(measured.parts["optimizer"], rel=0.01)
-    assert counted.cost("train", 4).peak_bytes > counted.cost("evaluation", 4).peak_bytes
+    counted, measured = estimate_memory(asked, batch=4, eval_batch=8, base_bytes=0), measure(asked, 4)
+    assert counted.train(4).parts["gradients"] == measured.parts["gradients"]
+    assert counted.train(4).parts["optimizer"] == pytest.approx(measured.parts["optimizer"], rel=0.01)
+    assert counted.train(4).peak_bytes > counted.evaluation(4).peak_bytes
     assert counted.eval_bytes > 8 * 2 * 64**2 * 4  # logits alone
 
 

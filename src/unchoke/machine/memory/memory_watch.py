@@ -1,8 +1,8 @@
 """How much memory this process holds, now and at its peak.
 
 Anonymous memory (RssAnon) is what a program asked for itself; mapped files are left out, since the kernel may drop those
-pages whenever it needs room. Only Linux tells the two apart directly; elsewhere the unique set stands in for it. The memory of
-a device is not looked at here, but its reader may be handed to a `MemoryWatch`.
+pages whenever it needs room. Only Linux tells the two apart directly; elsewhere the unique set stands in for it. `Gauge` measures
+whichever memory counts on a device: plans are made with the same figures that runs are measured by.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+from unchoke.machine import backend
+
+if TYPE_CHECKING:
+    import torch
 
 _CLEAR = Path("/proc/self/clear_refs")
 _CLEAR_PEAK = "5"
@@ -123,6 +129,58 @@ class MemoryWatch:
         if (held := self._read()) > self.peak_bytes:
             self.peak_bytes = held
             self._on_peak(held)
+
+
+class Gauge:
+    """`with Gauge(device) as gauge: …; gauge.peak_bytes`: the peak of whichever memory counts. On a CPU that is the process's
+    own, on a GPU what its allocator took, with CUDA's context. `baseline_bytes` is what there was before, or the context.
+
+    The allocator of a GPU enforces `limit_bytes`. On a CPU passing it is noticed: `on_over` is called once, from a thread, with
+    what the process held. `others_bytes` is what was in use on a GPU before this process came.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        limit_bytes: int | None = None,
+        others_bytes: int = 0,
+        on_over: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._device, self._limit_bytes, self._others_bytes, self._on_over = device, limit_bytes, others_bytes, on_over
+        self._on_cpu = backend.is_cpu(device)
+        self._told = threading.Event()
+        self._watch = MemoryWatch(exact=True, on_peak=self._compare) if self._on_cpu else MemoryWatch(read=self._held)
+        self.baseline_bytes = self.peak_bytes = 0
+
+    def __enter__(self) -> Gauge:
+        if not self._on_cpu:
+            backend.allocate_first(self._device)
+            if self._limit_bytes is not None:
+                backend.limit_memory(self._device, self._limit_bytes)
+        backend.reset_peak_memory(self._device)
+        self.baseline_bytes = own_bytes() if self._on_cpu else 0
+        self._watch.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._watch.__exit__(kind, error, trace)
+        self.peak_bytes = self._watch.peak_bytes
+        if self._on_cpu:
+            self._compare(self.peak_bytes)
+            return
+        with suppress(RuntimeError):  # a GPU that failed may not answer any more, and the error is on its way already
+            backend.synchronize(self._device)
+            self.baseline_bytes = backend.context_bytes(self._device, others_bytes=self._others_bytes)
+            self.peak_bytes = max(self.peak_bytes, backend.peak_reserved_bytes(self._device) or 0) + self.baseline_bytes
+
+    def _held(self) -> int:
+        return backend.held_memory_bytes(self._device) or 0
+
+    def _compare(self, held_bytes: int) -> None:
+        if self._limit_bytes is not None and held_bytes > self._limit_bytes and not self._told.is_set():
+            self._told.set()
+            self._on_over(held_bytes)
 
 
 def return_unused_memory() -> None:

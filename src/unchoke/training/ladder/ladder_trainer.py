@@ -343,7 +343,7 @@ def measure_epoch_s(session: Session, learnable: LearningTask) -> float:
     try:
         with torch.random.fork_rng(devices=[]):
             rehearsal = trial.rehearse(loop)
-            step_s = rehearsal.train_steps(_STEPS, longest_s=_LONG_ENOUGH_S) * math.ceil(batch / loop.sub_batch)
+            step_s = rehearsal.train_steps(_STEPS, longest_s=_LONG_ENOUGH_S)
             judge_s = rehearsal.evaluate(batch, 2)
     finally:
         torch.set_num_threads(threads)

@@ -9,8 +9,10 @@ top of the tensors that live at once is a stated allowance, compared with measur
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -18,16 +20,18 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from unchoke.machine.backend import autocast, is_cpu, torch_dtype
-from unchoke.machine.memory.live_tensors import LiveTensors, tensor_bytes
-from unchoke.machine.memory.probe import ProbeResult, StepCost
-from unchoke.machine.memory.search import Way
-from unchoke.training.network.memory_trial import MemoryTrial, noise_problem
+from unchoke.machine.memory.memory_plan import StepCost
 from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import prepare_network, training_mode
 from unchoke.training.network.tiled_network import TrainableNetwork
+
+if TYPE_CHECKING:
+    from unchoke.training.network.memory_trial import MemoryTrial
 
 SLACK = 1.5
 """Allocators round up and keep holes: tensors that live at once take up to so many times their size."""
@@ -40,68 +44,51 @@ _PREPARED = 2
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The most that is taken, by what it is for. Figures of a step are those of `batch` samples at once, or `eval_batch`."""
+    """The most that is taken: `fixed` parts by name, and what `batch` samples in training (`eval_batch` in evaluation) add."""
 
+    parts: dict[str, int]
     batch: int
-    eval_batch: int
-    weights_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
     train_bytes: int
+    eval_batch: int
     eval_bytes: int
-    base_bytes: int
-    """What the process or the card holds besides: the interpreter, or CUDA's context."""
     kept_bytes: int = 0
-    """What a card's allocator keeps of an evaluation while steps run again: blocks of other sizes."""
+    """What a GPU's allocator keeps of an evaluation while steps run again: blocks of other sizes."""
 
-    def result(self, way: Way, batch: int) -> ProbeResult:
-        """The bound in the form of a measurement."""
-        return ProbeResult(batch, "ok", self.cost(way, batch), fact="counted, not measured")
-
-    def cost(self, way: Way, batch: int) -> StepCost:
-        """The bound for so many samples at once. Gradients count in full beside them, as when a step runs in parts.
+    def train(self, batch: int) -> StepCost:
+        """The bound for so many samples at once. Gradients count in full beside them, as between micro-batches.
 
         Checkpointing takes less: its bound is that of training without it.
         """
-        counted, num = (self.eval_bytes, self.eval_batch) if way == "evaluation" else (self.train_bytes, self.batch)
-        parts = {
-            "weights": self.weights_bytes,
-            "gradients": self.gradients_bytes,
-            "optimizer": self.optimizer_bytes,
-            "baseline": self.base_bytes,
-        }
-        kept = 0 if way == "evaluation" else self.kept_bytes
-        return StepCost(sum(parts.values()) + kept + -(-counted * batch // num), 0.0, parts)
+        peak = sum(self.parts.values()) + self.kept_bytes - (-self.train_bytes * batch // self.batch)
+        return StepCost(batch, peak, parts=self.parts)
+
+    def evaluation(self, batch: int) -> StepCost:
+        return StepCost(batch, sum(self.parts.values()) - (-self.eval_bytes * batch // self.eval_batch), parts=self.parts)
 
 
 def estimate_memory(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
-    """Count one training step and one batch of evaluation of `trial`."""
+    """Count one training step and one batch of evaluation. `base_bytes` is what the process or the GPU holds besides: the
+    interpreter, or CUDA's context.
+    """
+    loop, device = replace(trial.loop, grad_ckpt=False), torch.device(trial.device)
+    num = max(batch, eval_batch, _PREPARED)
+    blueprint, problem = trial.blueprint.noise(num), trial.problem(num)
     with torch.random.fork_rng(devices=[]):
-        plain = replace(trial, loop=replace(trial.loop, grad_ckpt=False))
-        return _estimate(plain, batch=batch, eval_batch=eval_batch, base_bytes=base_bytes)
-
-
-def _estimate(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
-    device, num = torch.device(trial.device), max(batch, eval_batch, _PREPARED)
-    blueprint, problem = trial.blueprint.noise(num), noise_problem(trial.kind, trial.names, num)
-    source, objective = blueprint.open(problem, trial.loop, device)
-    with _ShapesAlone():
-        network = prepare_network(blueprint.build_network(problem, objective, seed=0), trial.loop, torch.device("meta"))
-    weights = tensor_bytes([*network.parameters(), *network.buffers()])
-    gradients = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
-    step = _CountedStep(network, source, objective, trial, device)
-    eval_bytes = step.peak_bytes(eval_batch, training=False)
-    return MemoryEstimate(
-        batch=batch,
-        eval_batch=eval_batch,
-        weights_bytes=weights,
-        gradients_bytes=gradients,
-        optimizer_bytes=2 * gradients + (weights if trial.loop.ema_decay else 0),
-        train_bytes=step.peak_bytes(batch, training=True),
-        eval_bytes=eval_bytes,
-        base_bytes=base_bytes + weights + _SCRATCH_BYTES,
-        kept_bytes=0 if is_cpu(device) else eval_bytes,
-    )
+        source, objective = blueprint.open(problem, loop, device)
+        with _ShapesAlone():
+            network = prepare_network(blueprint.build_network(problem, objective, seed=0), loop, torch.device("meta"))
+        weights = tensor_bytes([*network.parameters(), *network.buffers()])
+        gradients = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
+        step = _CountedStep(network, source, objective, replace(trial, loop=loop), device)
+        eval_bytes = step.peak_bytes(eval_batch, training=False)
+        train_bytes = step.peak_bytes(batch, training=True)
+    parts = {
+        "weights": weights,
+        "gradients": gradients,
+        "optimizer": 2 * gradients + (weights if loop.ema_decay else 0),
+        "baseline": base_bytes + weights + _SCRATCH_BYTES,
+    }
+    return MemoryEstimate(parts, batch, train_bytes, eval_batch, eval_bytes, 0 if is_cpu(device) else eval_bytes)
 
 
 @dataclass(frozen=True)
@@ -205,3 +192,46 @@ def count_pass(
     given = 4 * batch * math.prod(sample_shape)
     spent = int(SLACK * (tensors.peak_bytes + given)) + _SCRATCH * tensors.largest_bytes
     return PassCost(batch, 2 * weights + 3 * moved + _SCRATCH_BYTES, spent)
+
+
+class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """`with LiveTensors() as tensors: …; tensors.peak_bytes`. Counts what operators of the block make, until it is let go of."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held_bytes: int = 0
+        self.peak_bytes: int = 0
+        self.largest_bytes: int = 0
+        self._sizes: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+        if sum(self._count(value) for value in made):
+            given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+            self.largest_bytes = max(self.largest_bytes, tensor_bytes([*given, *made]))
+        return result
+
+    def _count(self, tensor: torch.Tensor) -> int:
+        """What memory the tensor adds: nothing if it only looks at that of another."""
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._sizes:
+            return 0
+        self._sizes[key] = size
+        weakref.finalize(storage, self._let_go, key)
+        self.held_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+        return size
+
+    def _let_go(self, key: int) -> None:
+        self.held_bytes -= self._sizes.pop(key)
+
+
+def tensor_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """All of them together."""
+    return sum(value.numel() * value.element_size() for value in tensors)

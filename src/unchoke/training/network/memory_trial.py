@@ -1,17 +1,16 @@
-"""One real piece of a training, run to see what it takes: the body of a memory probe.
+"""The loop itself over noise, to see what it takes: what a memory plan measures, in a process of its own.
 
-In: a `MemoryTrial` (what is trained, over noise; the loop's settings; no data) and how many samples run at once. Out: the
-peak of memory, the seconds, and what is known of the parts. The network has the run's structure and random weights, its inputs
-are noise of the right shape, and everything else is the loop itself, with its source, step, clipping, AdamW and average.
-Running out of memory is an error here: nothing is halved. Meant for a process of its own (`machine/memory/probe.py`).
+The network has the run's structure and random weights, its inputs are noise of the right shape, and everything else is the loop,
+with its source, step, clipping, AdamW and average. Running out of memory is an error here: nothing is halved.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,29 +18,36 @@ import torch
 from unchoke.core.events import ignore
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, synchronize
-from unchoke.machine.memory.gauge import Gauge
-from unchoke.machine.memory.live_tensors import tensor_bytes
-from unchoke.machine.memory.probe import StepCost
-from unchoke.training.data import Problem, ProblemKind
+from unchoke.machine.memory.memory_plan import MemoryRoom, StepCost
+from unchoke.machine.memory.memory_watch import Gauge
+from unchoke.machine.memory.oom import out_of_memory
+from unchoke.training.data import Positions, Problem, ProblemKind
+from unchoke.training.network.estimate_memory import tensor_bytes
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.step import PartSize, training_mode
 from unchoke.training.network.training_job import Blueprint, TrainingJob
 
+Way = Literal["train", "train_ckpt", "evaluation"]
 TARGET = "unchoke.training.network.memory_trial:run_trial"
 _STEPS = 3
 _SETTLING = 2
-"""The heap of a CPU still grows for some steps when they run in parts: what is freed does not fit what is asked for next."""
+"""The heap of a CPU still grows for some steps when they run in micro-batches: what is freed does not fit what is asked for
+next.
+"""
 _LONG_ENOUGH_S = 60.0
+_LONGEST_STEP_S = 10.0
+_FIRST_SIZES = 3
+_EVAL_FACTOR = 2
 
 
 @dataclass(frozen=True)
 class MemoryTrial:
-    """What to try: a blueprint over noise, and what is learnt by kind and names.
+    """What to try: a blueprint over noise, what is learnt by kind and names, and how many samples at once (`sizes`, ascending).
 
-    `loop.batch_size` is the run's own: a smaller number of samples at once is tried as two parts of one step, because the second
-    runs beside the gradients of the first. `others_bytes` is what was in use on a card before this process came; None where
-    others come and go meanwhile.
+    With `room`, the largest size that fits is looked for; without, all are tried, until a step takes `longest_s`. After training,
+    up to twice as many samples are evaluated, at most `most_evaluated`, or just `eval_batch` where that is given.
+    `others_bytes` is what was in use on a GPU before this process came.
     """
 
     blueprint: Blueprint
@@ -49,10 +55,15 @@ class MemoryTrial:
     device: str
     kind: ProblemKind = "classification"
     names: tuple[str, ...] = ("a", "b")
-    evaluation: bool = False
+    way: Way = "train"
+    sizes: tuple[int, ...] = ()
+    room: MemoryRoom | None = None
+    most_evaluated: int = 0
+    eval_batch: int | None = None
     limit_bytes: int | None = None
-    others_bytes: int | None = 0
+    others_bytes: int = 0
     steps: int = _STEPS
+    longest_s: float = _LONGEST_STEP_S
     workers: int = 0
 
     @classmethod
@@ -64,48 +75,100 @@ class MemoryTrial:
     def rehearse(self, loop: LoopConfig) -> NoiseTraining:
         """The loop as `loop` has it, everything allocated that is there before the first step; one batch is all its data."""
         device, blueprint = torch.device(self.device), self.blueprint.noise(loop.batch_size)
-        problem = noise_problem(self.kind, self.names, loop.batch_size)
+        problem = self.problem(loop.batch_size)
         network, source, objective = blueprint.build(problem, loop, device)
         where = LoopContext(device, None, ignore, self.workers)
         return NoiseTraining(network, source, problem, objective, loop, metric="loss", where=where, inputs=blueprint.inputs)
 
-    def gauge(self) -> Gauge:
-        """What measures it, with its limit in force where the device enforces one."""
-        device = torch.device(self.device)
-        return Gauge(device, limit_bytes=None if is_cpu(device) else self.limit_bytes, others_bytes=self.others_bytes)
+    def problem(self, num: int) -> Problem:
+        """`num` samples of noise; every class, or a spread of values, is among them as far as there is room."""
+        ids, order = [str(number) for number in range(num)], np.arange(num, dtype=np.int64)
+        if self.kind != "regression":
+            return Problem(self.kind, self.names, order % len(self.names), {"train": order}, ids)
+        values = np.repeat((order % 7 + 1).astype(np.float32)[:, None], len(self.names), axis=1)
+        return Problem(self.kind, self.names, values, {"train": order}, ids)
+
+    def evaluated(self, size: int) -> int:
+        """How many samples are evaluated at once where `size` run at once."""
+        if self.way == "evaluation":
+            return size
+        return self.eval_batch or min(_EVAL_FACTOR * size, self.most_evaluated)
 
 
-def noise_problem(kind: ProblemKind, names: Sequence[str], num: int) -> Problem:
-    """`num` samples of noise; every class, or a spread of values, is among them as far as there is room."""
-    ids, order = [str(number) for number in range(num)], np.arange(num, dtype=np.int64)
-    if kind != "regression":
-        return Problem(kind, tuple(names), order % len(names), {"train": order}, ids)
-    values = np.repeat((order % 7 + 1).astype(np.float32)[:, None], len(names), axis=1)
-    return Problem(kind, tuple(names), values, {"train": order}, ids)
-
-
-def run_trial(trial: MemoryTrial, batch: int) -> StepCost:
-    """Run `batch` samples at once, a few times over, in this process."""
+def run_trial(trial: MemoryTrial) -> Iterator[StepCost]:
+    """What each size takes, measured in this process."""
     prepare_torchvision()
     import timm  # noqa: F401 (part of every run, and so of what this process takes before the network)
 
     keep_freed_memory(trial.loop.keep_freed)
     torch.set_num_threads(trial.loop.threads)
-    with trial.gauge() as gauge:
-        rehearsal = trial.rehearse(_loop(trial, batch))
-        rehearsal.stepper.size = rehearsal.eval_size = _FixedSize(batch)
-        if trial.evaluation:
-            seconds = rehearsal.evaluate(batch, trial.steps)
-        else:
-            settling = _SETTLING if is_cpu(torch.device(trial.device)) and batch < trial.loop.batch_size else 1
-            seconds = rehearsal.train_steps(settling * trial.steps, longest_s=_LONG_ENOUGH_S)
-    return StepCost(gauge.peak_bytes, seconds, {**rehearsal.part_bytes(), "baseline": gauge.baseline_bytes})
+    meter = _Meter(trial)
+    if trial.room is None:
+        for size in trial.sizes:
+            yield (cost := meter.cost(size))
+            if cost.seconds > trial.longest_s:
+                return
+        return
+    small: list[StepCost] = []
+    for size in trial.sizes[:_FIRST_SIZES]:
+        small.append(meter.cost(size))
+        yield small[-1]
+        if not small[-1].fits(trial.room):
+            return
+    for size in reversed(trial.sizes[_FIRST_SIZES:]):
+        if not _may_fit(size, small, trial):
+            continue
+        try:
+            cost = meter.cost(size)
+        except Exception as error:
+            if out_of_memory(error) is None:
+                raise
+            continue
+        yield cost
+        if cost.fits(trial.room):
+            return
 
 
-def _loop(trial: MemoryTrial, batch: int) -> LoopConfig:
-    """The run's loop with `batch` samples at once: the whole step, or one of two parts."""
-    num_parts = 1 if trial.evaluation or batch >= trial.loop.batch_size else 2
-    return replace(trial.loop, batch_size=num_parts * batch, sub_batch=batch, eval_batch=batch)
+def _may_fit(size: int, small: list[StepCost], trial: MemoryTrial) -> bool:
+    """Whether the line through the last two sizes says so, and that a step takes seconds."""
+    assert trial.room is not None
+    before, last = small[-2:]
+    each = max(0.0, (last.peak_bytes - before.peak_bytes) / (last.batch - before.batch))
+    alone = last.parts["gradients"] if size >= trial.loop.batch_size else 0  # no other micro-batch's gradients lie beside it
+    peak_bytes = last.peak_bytes + each * (size - last.batch) - alone
+    return replace(last, peak_bytes=int(peak_bytes)).fits(trial.room) and last.seconds * size / last.batch <= trial.longest_s
+
+
+class _Meter:
+    """One network over noise, and what it takes with any number of samples at once."""
+
+    def __init__(self, trial: MemoryTrial) -> None:
+        self._trial, self._device = trial, torch.device(trial.device)
+        self._training: NoiseTraining | None = None
+        self._bare_bytes = 0
+
+    def cost(self, size: int) -> StepCost:
+        """A smaller number than the batch is tried as two micro-batches: the second runs beside the gradients of the first."""
+        trial, on_cpu = self._trial, is_cpu(self._device)
+        evaluated, seconds = trial.evaluated(size), 0.0
+        limit_bytes = None if on_cpu else trial.limit_bytes
+        with Gauge(self._device, limit_bytes=limit_bytes, others_bytes=trial.others_bytes) as gauge:
+            if self._training is None:
+                loop = replace(trial.loop, grad_ckpt=trial.way == "train_ckpt")
+                self._training = trial.rehearse(replace(loop, batch_size=max(loop.batch_size, trial.sizes[-1])))
+            training = self._training
+            training.stepper.size, training.eval_size = _FixedSize(size), _FixedSize(evaluated)
+            if trial.way != "evaluation":
+                parts = 1 if size >= trial.loop.batch_size else 2
+                num = (_SETTLING if on_cpu and parts > 1 else 1) * trial.steps
+                seconds = training.train_steps(num, parts * size, longest_s=_LONG_ENOUGH_S) / parts
+            if evaluated:
+                eval_s = training.evaluate(evaluated, trial.steps)
+                seconds = seconds or eval_s
+        if not on_cpu or not self._bare_bytes:
+            self._bare_bytes = gauge.baseline_bytes
+        empty_cache(self._device)
+        return StepCost(size, gauge.peak_bytes, seconds, {**training.part_bytes(), "baseline": self._bare_bytes}, evaluated)
 
 
 class _FixedSize(PartSize):
@@ -118,20 +181,20 @@ class _FixedSize(PartSize):
 class NoiseTraining(NetworkTraining):
     """The loop itself, over noise and without files."""
 
-    def train_steps(self, num: int, longest_s: float = math.inf) -> float:
-        """Run optimizer steps over the same samples, only three if those took long; seconds of one part of the quickest."""
+    def train_steps(self, num: int, samples: int | None = None, *, longest_s: float = math.inf) -> float:
+        """Run steps over the same samples (by default a batch), only three if those took long; seconds of the quickest."""
         training_mode(self.network, self.config)
-        num_parts = -(-self.config.batch_size // self.config.sub_batch)
+        positions = np.resize(self.train, samples or self.config.batch_size)
         seconds: list[float] = []
         while len(seconds) < num and (len(seconds) < _STEPS or sum(seconds) < longest_s):
-            seconds.append(self._timed_step(len(seconds)))
-        return min(seconds[1:] or seconds) / num_parts
+            seconds.append(self._timed_step(positions, len(seconds)))
+        return min(seconds[1:] or seconds)
 
-    def _timed_step(self, number: int) -> float:
-        kept = self.batches.mixing(0, number, len(self.train))
-        for fed in self._feed([self.batches.own(self.train, kept)], 0):
+    def _timed_step(self, positions: Positions, number: int) -> float:
+        kept = self.batches.mixing(0, number, len(positions))
+        for fed in self._feed([self.batches.own(positions, kept)], 0):
             started_s = time.perf_counter()
-            self._step(fed, len(self.train), kept)
+            self._step(fed, len(positions), kept)
             self.unread_losses.clear()  # random weights may well diverge, which says nothing about memory
             synchronize(self.where.device)
             spent_s = time.perf_counter() - started_s

@@ -1,10 +1,11 @@
 """What fits in memory: settled before a training begins, compared with what was used when it is over.
 
 In: a session and a training as a value. Out: the job with sizes that fit its limit, and figures for the record. Where a limit was
-given (`--memory`), or where the device is an accelerator, what a step can take at most is counted first
-(`estimate_memory.py`); only where that is not far below the limit are steps measured, in processes of their own. On a CPU without
-a limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
-the limit, the device or the versions changed. The effective batch is never touched.
+given (`--memory`), or where the device is an accelerator, what a step can take at most is counted (`estimate_memory.py`); only
+where that is not far below the limit are steps measured, in one process of their own (`memory_trial.py`). On a CPU without a
+limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
+the limit, the device or the versions changed. The effective batch is never touched, and what does not fit after all is halved
+(`step.py`).
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ import time
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unchoke import __version__
 from unchoke.core import checksums
 from unchoke.core.choices import Choice
-from unchoke.core.events import Note
+from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import Settings
-from unchoke.core.units import format_bytes
+from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.backend import (
-    device_free_bytes,
     empty_cache,
     expected_context_bytes,
     has_own_memory,
@@ -33,23 +33,38 @@ from unchoke.machine.backend import (
     torch_device,
     used_bytes,
 )
-from unchoke.machine.detect import usable_cores
-from unchoke.machine.memory.budget_text import render_outcome, render_parts
-from unchoke.machine.memory.memory_limit import MemoryLimit, free_limit, given_limit
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom, Probes, choose_counted
+from unchoke.machine.memory import memory_plan
+from unchoke.machine.memory.memory_plan import (
+    FEW_SHARE,
+    MemoryLimit,
+    MemoryPlan,
+    MemoryRoom,
+    StepCost,
+    choose_limit,
+    does_not_fit,
+    largest_fitting,
+    make_plan,
+    micro_batches,
+    render_outcome,
+    render_parts,
+    training_does_not_fit,
+)
 from unchoke.machine.memory.memory_watch import own_bytes, return_unused_memory
-from unchoke.machine.memory.search import Way, first_sizes
-from unchoke.machine.memory.search import plan_memory as search_plan
+from unchoke.machine.memory.probe import Probe, probe
 from unchoke.runs.session import Session
 from unchoke.training.network.estimate_memory import MemoryEstimate, estimate_memory
 from unchoke.training.network.feeding import num_ahead
 from unchoke.training.network.finetune import most_evaluated
-from unchoke.training.network.memory_trial import MemoryTrial
-from unchoke.training.network.prober import Prober
+from unchoke.training.network.memory_trial import TARGET, MemoryTrial, Way
 from unchoke.training.network.training_job import TrainingJob, kept_peak
 
+if TYPE_CHECKING:
+    import torch
+
 FILE = "memory.json"
-_MOST_SIDE_BY_SIDE = 5
+_TIMEOUT_S = 900.0
+_LARGEST_EVAL_BATCH = 256
+WAYS: dict[Way, str] = {"train": "training", "train_ckpt": "with checkpointing", "evaluation": "evaluation"}
 
 
 @dataclass(frozen=True)
@@ -69,40 +84,43 @@ class ProcessPlan:
 def plan_memory(session: Session, job: TrainingJob, file: Path) -> ProcessPlan | None:
     """The plan this run began with, or one made now and written to `file`; None where nothing is planned."""
     started_s = time.monotonic()
-    limit = _limit(session, job)
-    if limit is None:
+    settings, device = session.settings, torch_device(job.device)
+    if settings.memory_bytes is None and is_cpu(device):
+        reason = "not planned: on a CPU steps are measured beforehand only to keep to a limit, such as --memory 4GB"
+        session.chose(Choice("memory", None, reason))
         return None
-    trial = _share(session, job)
-    made_for = _made_for(trial, limit, session.settings)
-    kept = _kept(file, made_for, limit, job)
-    plan = kept or _search(session, job, trial, limit)
-    if kept is None:
+    limit = choose_limit(device, settings.memory_bytes)
+    session.chose(limit.choice)
+    sharing, among = _num_sharing(session, job), _num_processes(session)
+    limit = _share_of_limit(session, limit, num=sharing)
+    share, threads = math.ceil(job.loop.batch_size / among), max(1, job.loop.threads // sharing)
+    trial = replace(MemoryTrial.of(job), loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
+    made_for = {
+        "limit_bytes": limit.num_bytes if limit.given else None,  # what happens to be free may change
+        "device": trial.device,
+        "trial": digest(repr(trial)),
+        "wanted": [settings.sub_batch, settings.eval_batch, settings.grad_ckpt],
+        "versions": {"unchoke": __version__, **{name: version(name) for name in ("torch", "timm")}},
+    }
+    plan = _kept(file, made_for, limit, job)
+    how = f"as this run began, kept in {file.name}"
+    if plan is None:
+        return_unused_memory()
+        empty_cache(device)
+        plan, how = _make(session, job, trial, limit)
         checksums.save_checked_json(file, {"made_for": made_for, "plan": plan.to_dict()})
-    _tell(session, plan, why=f"as this run began, kept in {file.name}" if kept else _how_found(plan))
-    return ProcessPlan(plan, limit.num_bytes if limit.given else None, time.monotonic() - started_s)
-
-
-def _how_found(plan: MemoryPlan) -> str:
-    if not plan.counted:
-        return "steps were measured, each in its own process"
-    least, limit = format_bytes(plan.planned_bytes), format_bytes(plan.limit_bytes)
-    return f"at most {least} by counting weights, optimizer and activations, far below {limit}: nothing had to be measured"
-
-
-def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
-    """The plan as a table, and as choices for the record."""
     sizes = {"limit_bytes": plan.limit_bytes, "margin_bytes": plan.margin_bytes, "planned_bytes": plan.planned_bytes}
-    session.chose(Choice("memory_plan", format_bytes(plan.planned_bytes), why, {**sizes, "parts": dict(plan.parts)}))
+    session.chose(Choice("memory_plan", format_bytes(plan.planned_bytes), how, {**sizes, "parts": dict(plan.parts)}))
     for choice in plan.choices:
-        if choice.name != "batch":
-            session.chose(choice)
+        session.chose(choice)
     session.on_event(Note(render_parts(plan)))
+    return ProcessPlan(plan, limit.num_bytes if limit.given else None, time.monotonic() - started_s)
 
 
 def remember_memory(session: Session, planned: ProcessPlan | None, job: TrainingJob, *, beside_bytes: int = 0) -> dict[str, Any]:
     """For the record: planned against measured. What was measured is one process's peak, on its device where it has memory.
 
-    `beside_bytes` of what the plan left free were taken on purpose, by rows on the card and a recorded step.
+    `beside_bytes` of what the plan left free were taken on purpose, by rows on the GPU and a CUDA graph.
     """
     measured = kept_peak(job.folder)
     kept: dict[str, Any] = {"planned_bytes": None, "measured_bytes": measured, "device": job.device}
@@ -113,19 +131,8 @@ def remember_memory(session: Session, planned: ProcessPlan | None, job: Training
     return {"memory": {**kept, "planned_bytes": planned.plan.planned_bytes + beside_bytes, "plan": planned.plan.to_dict()}}
 
 
-def _limit(session: Session, job: TrainingJob) -> MemoryLimit | None:
-    device, asked = torch_device(job.device), session.settings.memory_bytes
-    if asked is None and is_cpu(device):
-        reason = "not planned: on a CPU steps are measured beforehand only to keep to a limit, such as --memory 4GB"
-        session.chose(Choice("memory", None, reason))
-        return None
-    limit = free_limit(device) if asked is None else given_limit(device, asked)
-    session.chose(limit.choice)
-    return _shared(session, limit, num=_num_sharing(session, job))
-
-
 def _num_sharing(session: Session, job: TrainingJob) -> int:
-    """Processes that train side by side in the same memory; cards have one each."""
+    """Processes that train side by side in the same memory; GPUs have one each."""
     if not is_cpu(torch_device(job.device)):
         return 1
     return max(session.num_started, session.part.neighbours if session.part else 1)
@@ -136,7 +143,7 @@ def _num_processes(session: Session) -> int:
     return max(session.num_started, session.part.world if session.part else 1)
 
 
-def _shared(session: Session, limit: MemoryLimit, *, num: int) -> MemoryLimit:
+def _share_of_limit(session: Session, limit: MemoryLimit, *, num: int) -> MemoryLimit:
     """The limit of one process among `num`; those we start have this one waiting beside them, whose memory counts too."""
     if num == 1:
         return limit
@@ -146,24 +153,6 @@ def _shared(session: Session, limit: MemoryLimit, *, num: int) -> MemoryLimit:
     reason = f"{format_bytes(limit.num_bytes)} shared by {num} processes{beside}"
     session.chose(Choice("memory_of_each", format_bytes(each), reason, {"limit_bytes": each}))
     return replace(limit, num_bytes=each)
-
-
-def _share(session: Session, job: TrainingJob) -> MemoryTrial:
-    """What a process of this training does: its share of each batch, with its share of the threads."""
-    num = _num_processes(session)
-    share, threads = math.ceil(job.loop.batch_size / num), max(1, job.loop.threads // _num_sharing(session, job))
-    return replace(MemoryTrial.of(job), loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
-
-
-def _made_for(trial: MemoryTrial, limit: MemoryLimit, settings: Settings) -> dict[str, Any]:
-    """What a plan holds for. What happens to be free is not part of it: a plan is kept as long as it fits."""
-    return {
-        "limit_bytes": limit.num_bytes if limit.given else None,
-        "device": trial.device,
-        "trial": digest(repr(trial)),
-        "wanted": [settings.sub_batch, settings.eval_batch, settings.grad_ckpt],
-        "versions": {"unchoke": __version__, **{name: version(name) for name in ("torch", "timm")}},
-    }
 
 
 def _kept(file: Path, made_for: dict[str, Any], limit: MemoryLimit, job: TrainingJob) -> MemoryPlan | None:
@@ -178,117 +167,128 @@ def _kept(file: Path, made_for: dict[str, Any], limit: MemoryLimit, job: Trainin
     return plan if holds or job.loop.batch_norm == "train" else None
 
 
-def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> MemoryPlan:
-    return_unused_memory()
-    empty_cache(torch_device(job.device))
-    inquiry = _PlanSearch.of(session, job, trial, limit)
-    estimate = inquiry.count()
-    counted = None if estimate is None else inquiry.plan_far(estimate)
-    return counted or inquiry.plan_near(estimate)
+def _make(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> tuple[MemoryPlan, str]:
+    """Count, and where the limit is near measure; the plan, and how it was found."""
+    settings, device, blueprint, batch = session.settings, torch_device(job.device), job.blueprint, trial.loop.batch_size
+    batch_bytes = blueprint.sample_bytes * job.loop.batch_size
+    cache_bytes = blueprint.ram_bytes + (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
+    held = own_bytes() - (0 if session.num_started > 1 else blueprint.held_bytes)
+    room = MemoryRoom(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
+    if is_cpu(device):
+        room = MemoryRoom(limit.num_bytes, cache_bytes, process_bytes=0 if session.num_started > 1 else held)
+    judged = max(len(job.problem.positions(split)) for split in ("val", "test"))
+    most = min(most_evaluated(math.ceil(judged / _num_processes(session))), max(batch, min(4 * batch, _LARGEST_EVAL_BATCH)))
+    eval_batch = settings.eval_batch or most
+    try:
+        base_bytes = max(0, held) if is_cpu(device) else expected_context_bytes(device)
+        estimate = estimate_memory(trial, batch=batch, eval_batch=eval_batch, base_bytes=base_bytes)
+    except Exception as error:  # any code of a network may ask for numbers that are not there
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        session.chose(Choice("memory_count", None, f"measured instead of counted: {said}"))
+    else:
+        counted = _plan_far(settings, estimate, replace(room, process_bytes=0), device, batch=batch, judged=judged > 0)
+        if counted is not None:
+            shown = format_bytes(counted.planned_bytes), format_bytes(limit.num_bytes)
+            return counted, (
+                f"at most {shown[0]} by counting weights, optimizer and activations, far below {shown[1]}: nothing was measured"
+            )
+    near = replace(
+        trial,
+        others_bytes=used_bytes(device),
+        most_evaluated=most if judged else 0,
+        eval_batch=settings.eval_batch,
+    )
+    can_checkpoint = blueprint.can_checkpoint()
+    plan = plan_near(
+        near, limit, room, sub_batch=settings.sub_batch, grad_ckpt=settings.grad_ckpt, can_checkpoint=can_checkpoint,
+        on_event=session.on_event,
+    )  # fmt: skip
+    return plan, "steps were measured, in a process of their own"
 
 
-@dataclass(frozen=True)
-class _PlanSearch:
-    """What is to be planned, and the two ways to: by counting, and by measuring."""
+def _plan_far(
+    settings: Settings, estimate: MemoryEstimate, room: MemoryRoom, device: torch.device, *, batch: int, judged: bool
+) -> MemoryPlan | None:
+    """The plan that needs no measuring; None unless its bound is far below the limit."""
+    sub_batch = min(settings.sub_batch or batch, batch)
+    step = estimate.train(sub_batch)
+    eval_batch, why_eval = settings.eval_batch or sub_batch, "given" if settings.eval_batch else "as in training"
+    if judged and settings.eval_batch is None:
+        # a GPU is handed a small batch more slowly than it computes one, and memory for a larger one is there
+        eval_batch, why_eval = estimate.eval_batch, "no gradients are kept, and the limit is far away"
+        if not has_own_memory(device) and estimate.evaluation(eval_batch).peak_bytes > step.peak_bytes:
+            eval_batch, why_eval = sub_batch, "as in training: more would take more memory"
+    peak = max(step.peak_bytes, estimate.evaluation(eval_batch).peak_bytes if judged else 0)
+    if peak + room.cache_bytes + room.beside_bytes > memory_plan.FAR_SHARE * room.limit_bytes:
+        return None
+    reasons = {
+        "sub_batch": "given" if settings.sub_batch else "the whole step fits at once",
+        "grad_ckpt": "given" if settings.grad_ckpt is not None else "not needed: activations fit",
+        "eval_batch": why_eval,
+    }
+    cost = replace(step, peak_bytes=peak)
+    return make_plan(
+        cost, room, batch=batch, eval_batch=eval_batch, grad_ckpt=bool(settings.grad_ckpt), reasons=reasons, counted=True
+    )
 
-    session: Session
-    job: TrainingJob
-    trial: MemoryTrial
-    limit: MemoryLimit
-    wanted: MemoryRequest
-    judged: int
 
-    @classmethod
-    def of(cls, session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> _PlanSearch:
-        settings = session.settings
-        judged = max(len(job.problem.positions(split)) for split in ("val", "test"))
-        most = most_evaluated(math.ceil(judged / _num_processes(session)))
-        wanted = MemoryRequest(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
-        return cls(session, job, trial, limit, wanted, judged)
+def plan_near(
+    trial: MemoryTrial, limit: MemoryLimit, room: MemoryRoom, *, sub_batch: int | None, grad_ckpt: bool | None,
+    can_checkpoint: bool, on_event: OnEvent, target: str = TARGET,
+) -> MemoryPlan:  # fmt: skip
+    """The largest micro-batch that fits, as measured; with gradient checkpointing where little fits without, or it is faster."""
+    batch, found = trial.loop.batch_size, dict[Way, Probe]()
+    wanted = min(sub_batch or batch, batch)
 
-    def count(self) -> MemoryEstimate | None:
-        """What a step and an evaluation can take at most; None where the network cannot be followed without its numbers."""
-        batch = self.trial.loop.batch_size
-        eval_batch = self.wanted.eval_batch or self.wanted.max_eval_batch(batch)
-        try:
-            return estimate_memory(self.trial, batch=batch, eval_batch=eval_batch, base_bytes=self._base_bytes())
-        except Exception as error:  # any code of a network may ask for numbers that are not there
-            said = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self.session.chose(Choice("memory_count", None, f"measured instead of counted: {said}"))
-            return None
+    def measure(way: Way) -> StepCost | None:
+        sizes = (*(size for size in micro_batches(batch) if size < wanted), wanted)
+        found[way] = measure_sizes(replace(trial, way=way, sizes=sizes, room=room), limit, on_event, target)
+        return largest_fitting(found[way].values, room)
 
-    def _base_bytes(self) -> int:
-        """What a process that trains has before the network: no more than this one holds, or CUDA's context."""
-        device = torch_device(self.job.device)
-        if not is_cpu(device):
-            return expected_context_bytes(device)
-        return max(0, own_bytes() - self._cache_bytes()[1])
+    plain = None if grad_ckpt else measure("train")
+    again: StepCost | None = None
+    if can_checkpoint and grad_ckpt is not False and (plain is None or plain.batch * FEW_SHARE < wanted):
+        again = measure("train_ckpt")
+    best = again or plain
+    if plain and again:
+        kept_s, again_s = plain.seconds / plain.batch, again.seconds / again.batch
+        best, is_faster = (again, True) if again_s < kept_s else (plain, False)
+        why = f"{'faster' if is_faster else 'not faster'}: {again_s:.3g} s a sample with it, {kept_s:.3g} s without"
+    else:
+        why = "activations fit without it" if plain else "without it not even one sample fits"
+    last = list(found.values())[-1]
+    if best is None and trial.eval_batch:
+        raise does_not_fit("--eval-batch", trial.eval_batch, (), room, last.fact)
+    if best is None:
+        by_way = {way: one.values for way, one in found.items()}
+        raise training_does_not_fit(by_way.get("train"), by_way.get("train_ckpt"), room, last.fact)
+    if sub_batch is not None and best.batch < wanted:
+        raise does_not_fit("--sub-batch", wanted, last.values, room, last.fact)
+    left = f"{format_bytes(room.step_bytes(best.parts['baseline']))} are left of {format_bytes(room.limit_bytes)}"
+    why_sub = "the whole step fits at once" if best.batch == batch else f"the largest size that fits: {left}"
+    reasons = {
+        "sub_batch": "given" if sub_batch else why_sub,
+        "grad_ckpt": "given" if grad_ckpt is not None else why,
+        "eval_batch": "given" if trial.eval_batch else "measured beside a step",
+    }
+    costs, evaluated = tuple(one for way in found.values() for one in way.values), best.eval_batch or best.batch
+    return make_plan(best, room, batch=batch, eval_batch=evaluated, grad_ckpt=best is again, reasons=reasons, measured=costs)
 
-    def plan_far(self, estimate: MemoryEstimate) -> MemoryPlan | None:
-        """The plan that needs no measuring, if the limit is far away."""
-        wanted, batch = self.wanted, self.trial.loop.batch_size
-        train = tuple(estimate.result("train", size) for size in sorted({min(wanted.sub_batch or batch, batch), batch}))
-        shown = sorted({1, estimate.eval_batch}) if self.judged else []
-        evaluation = tuple(estimate.result("evaluation", size) for size in shown)
-        counted = Probes((), train, evaluation) if wanted.grad_ckpt else Probes(train, (), evaluation)
-        device = torch_device(self.job.device)
-        beside = 0 if is_cpu(device) else held_memory_bytes(device) or 0
-        room = MemoryRoom(self.limit.num_bytes, cache_bytes=self._cache_bytes()[0] if is_cpu(device) else 0, beside_bytes=beside)
-        if not (has_own_memory(device) and shown and wanted.eval_batch is None):
-            return choose_counted(counted, room, wanted, num_samples=self._num_train)
-        # a card is handed a small batch more slowly than it computes one, and memory for a larger one is there
-        plan = choose_counted(counted, room, replace(wanted, eval_batch=estimate.eval_batch), num_samples=self._num_train)
-        why = {"eval_batch": "no gradients are kept, and the limit is far away"}
-        return None if plan is None else replace(plan, reasons={**plan.reasons, **why})
 
-    def plan_near(self, estimate: MemoryEstimate | None) -> MemoryPlan:
-        """Steps measured on the way to a plan; the first ones side by side, if it is known what they take together."""
-        device, can = torch_device(self.job.device), self.trial.blueprint.can_checkpoint()
-        trial = replace(self.trial, others_bytes=used_bytes(device))
-        prober = Prober.of_training(trial, limit=self.limit, on_event=self.session.on_event)
-        if estimate is not None:
-            self._measure_ahead(prober, estimate, can_checkpoint=can)
-        room = self._room(prober, checkpointed=can and bool(self.wanted.grad_ckpt))
-        plan = search_plan(
-            prober, room, self.wanted, num_samples=self._num_train, can_checkpoint=can, with_evaluation=self.judged > 0
-        )
-        prober.finish()
-        return plan
+def measure_sizes(trial: MemoryTrial, limit: MemoryLimit, on_event: OnEvent, target: str = TARGET) -> Probe:
+    """What each size takes, in a process of its own."""
+    device = torch_device(trial.device)
+    done = 0
 
-    def _measure_ahead(self, prober: Prober, estimate: MemoryEstimate, *, can_checkpoint: bool) -> None:
-        """Measure side by side what the search begins with, and the whole step if that may well fit."""
-        device, limit_bytes = torch_device(self.job.device), self.limit.num_bytes
-        sizes = first_sizes(self.wanted, can_checkpoint=can_checkpoint, with_evaluation=self.judged > 0)
-        whole = sizes[0][0], self.trial.loop.batch_size
-        if estimate.cost(*whole).peak_bytes <= limit_bytes:
-            sizes = [*sizes, whole]
-        most = max(1, usable_cores() // 2) if is_cpu(device) else _MOST_SIDE_BY_SIDE
+    def tell(cost: StepCost) -> None:
+        nonlocal done
+        done += 1
+        tried = f"{format_count(cost.batch, 'sample')} at once, {WAYS[trial.way]}"
+        on_event(Progress("memory", done, max(done, len(trial.sizes)), "sizes", extra={"tried": tried}))
 
-        def bound_bytes(way: Way, batch: int) -> int:
-            return min(estimate.cost(way, batch).peak_bytes, limit_bytes)
-
-        prober.ahead(sizes, bound_bytes=bound_bytes, free_bytes=device_free_bytes(device), most=most)
-
-    @property
-    def _num_train(self) -> int:
-        return len(self.job.problem.positions("train"))
-
-    def _room(self, prober: Prober, *, checkpointed: bool) -> MemoryRoom:
-        """The limit, less what this run holds and a probe does not. The first probe tells what a bare process takes."""
-        device = torch_device(self.job.device)
-        if not is_cpu(device):
-            return MemoryRoom(self.limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
-        cache_bytes, cached_already = self._cache_bytes()
-        room = MemoryRoom(self.limit.num_bytes, cache_bytes=cache_bytes)
-        if self.session.num_started > 1:
-            return room
-        (first,) = prober("train_ckpt" if checkpointed else "train", [1])
-        bare_bytes = first.measured.parts["baseline"] if first.measured else 0
-        return replace(room, beside_bytes=max(0, own_bytes() - cached_already - bare_bytes)) if bare_bytes else room
-
-    def _cache_bytes(self) -> tuple[int, int]:
-        """Decoded pictures and batches read ahead, in ordinary memory; and how much of it this process holds already."""
-        blueprint, job = self.job.blueprint, self.job
-        batch_bytes = blueprint.sample_bytes * job.loop.batch_size
-        read_ahead = (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
-        return blueprint.ram_bytes + read_ahead, 0 if self.session.num_started > 1 else blueprint.held_bytes
+    trial = replace(trial, limit_bytes=limit.enforced_bytes(device))
+    bound = limit.num_bytes if is_cpu(device) else None
+    found = probe(target, trial, timeout_s=_TIMEOUT_S, limit_bytes=bound, on_value=tell)
+    if done:
+        on_event(Progress("memory", done, done, "sizes"))
+    return found

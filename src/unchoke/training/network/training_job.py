@@ -23,7 +23,7 @@ from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes
 from unchoke.machine.backend import keep_freed_memory
-from unchoke.machine.memory.gauge import Gauge
+from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import finetune
 from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult

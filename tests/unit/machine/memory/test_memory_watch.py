@@ -6,11 +6,14 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, peak_rss_bytes, return_unused_memory
+from unchoke.machine.memory.memory_watch import Gauge, MemoryWatch, own_bytes, peak_rss_bytes, return_unused_memory
 
 MB = 10**6
+CPU = torch.device("cpu")
 
 
 def test_own_memory_is_within_the_peak() -> None:
@@ -81,3 +84,52 @@ def test_memory_of_another_process_until_it_ends() -> None:
         assert own_bytes(child.pid) > 80 * MB
         child.communicate()
     assert own_bytes(child.pid) == 0
+
+
+def hold(size_bytes: int) -> None:
+    np.ones(size_bytes, np.uint8).sum()
+
+
+def test_the_peak_of_a_process_is_seen_even_if_it_is_brief() -> None:
+    return_unused_memory()
+    with Gauge(CPU) as gauge:
+        hold(100 * MB)
+    assert gauge.baseline_bytes > 0
+    assert 90 * MB < gauge.peak_bytes - gauge.baseline_bytes < 150 * MB
+
+
+def test_passing_the_limit_is_told_once_with_what_was_held() -> None:
+    return_unused_memory()
+    told: list[int] = []
+    with Gauge(CPU) as gauge:
+        pass
+    limit_bytes = gauge.peak_bytes + 50 * MB
+    with Gauge(CPU, limit_bytes=limit_bytes, on_over=told.append):
+        hold(10 * MB)
+    assert not told
+    with Gauge(CPU, limit_bytes=limit_bytes, on_over=told.append):
+        hold(150 * MB)
+        hold(200 * MB)
+    assert len(told) == 1
+    assert told[0] > limit_bytes
+
+
+def test_the_peak_is_known_after_a_failure_too() -> None:
+    return_unused_memory()
+    gauge = Gauge(CPU)
+    with pytest.raises(ValueError, match="odd"), gauge:
+        hold(100 * MB)
+        raise ValueError("odd")
+    assert gauge.peak_bytes - gauge.baseline_bytes > 90 * MB
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_card_the_allocator_keeps_to_the_limit() -> None:
+    device = torch.device("cuda")
+    with Gauge(device, limit_bytes=1_500 * MB) as gauge:
+        torch.zeros(200 * MB, dtype=torch.uint8, device=device)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.zeros(1_500 * MB, dtype=torch.uint8, device=device)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert 200 * MB <= gauge.peak_bytes - gauge.baseline_bytes < 1_500 * MB
+    assert gauge.baseline_bytes > 0

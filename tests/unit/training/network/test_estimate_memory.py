@@ -9,13 +9,12 @@ import pytest
 import torch
 from own_process import in_own_process
 
-from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, trial
+from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, measure, trial
 from unchoke.machine.memory.probe import probe
-from unchoke.machine.memory.search import Way
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.network.estimate_memory import estimate_memory
-from unchoke.training.network.memory_trial import TARGET, MemoryTrial, run_trial
+from unchoke.training.network.estimate_memory import LiveTensors, estimate_memory, tensor_bytes
+from unchoke.training.network.memory_trial import TARGET, MemoryTrial, Way
 from unchoke.training.network.prepare_pixels import NoisePixels
 
 AVERAGED = {"ema_decay": 0.9, "batch_size": 16}
@@ -23,7 +22,7 @@ AVERAGED = {"ema_decay": 0.9, "batch_size": 16}
 
 def measured(asked: MemoryTrial, way: Way, batch: int) -> tuple[int, int]:
     """The peak, and what was there before the network."""
-    found = in_own_process(run_trial, replace(asked, evaluation=way == "evaluation"), batch)
+    found = in_own_process(measure, replace(asked, way=way), batch)
     return found.peak_bytes, found.parts["baseline"]
 
 
@@ -45,8 +44,9 @@ def test_measured_at_most_counted(encoder: str, cut: str, changes: dict[str, Any
     counted = estimate_memory(asked, batch=16, eval_batch=64, base_bytes=0)
     for way, batch in sizes:
         peak_bytes, baseline_bytes = measured(asked, way, batch)
-        assert peak_bytes - baseline_bytes <= counted.cost(way, batch).peak_bytes
-        assert 2 * peak_bytes >= counted.cost(way, batch).peak_bytes, "a bound that says nothing"
+        bound_bytes = getattr(counted, way)(batch).peak_bytes
+        assert peak_bytes - baseline_bytes <= bound_bytes
+        assert 2 * peak_bytes >= bound_bytes, "a bound that says nothing"
 
 
 def test_bytes_per_sample_counted_and_limit_enforced() -> None:
@@ -54,11 +54,11 @@ def test_bytes_per_sample_counted_and_limit_enforced() -> None:
     counted = estimate_memory(asked, batch=192, eval_batch=4, base_bytes=0)
     more, _ = measured(asked, "train", 192)
     fewer, _ = measured(asked, "train", 8)
-    added = counted.cost("train", 192).peak_bytes - counted.cost("train", 8).peak_bytes
+    added = counted.train(192).peak_bytes - counted.train(8).peak_bytes
     assert 50_000_000 < more - fewer <= added
     assert added <= 4 * (more - fewer)
     limit_bytes = (fewer + more) // 2
-    (bounded,) = probe(TARGET, asked, [192], timeout_s=120, limit_bytes=limit_bytes)
+    bounded = probe(TARGET, replace(asked, sizes=(192,)), timeout_s=120, limit_bytes=limit_bytes)
     assert bounded.outcome == "out of memory"
 
 
@@ -80,17 +80,17 @@ def test_bytes_per_sample_counted_and_limit_enforced() -> None:
 )
 def test_every_kind_of_training_can_be_counted(encoder: str, cut: str, changes: dict[str, Any]) -> None:
     counted = estimate_memory(trial(encoder, cut, **changes), batch=4, eval_batch=1, base_bytes=1000)
-    train, evaluation = counted.cost("train", 4), counted.cost("evaluation", 1)
+    train, evaluation = counted.train(4), counted.evaluation(1)
     assert train.parts["weights"] >= train.parts["gradients"] > 0
     assert train.peak_bytes > evaluation.peak_bytes > sum(evaluation.parts.values())
-    assert counted.cost("train", 2).peak_bytes < train.peak_bytes
+    assert counted.train(2).peak_bytes < train.peak_bytes
 
 
 def test_samples_and_averaged_weights_counted() -> None:
     plain = estimate_memory(trial(), batch=4, eval_batch=4, base_bytes=0)
     averaged = estimate_memory(trial(loop=loop(ema_decay=0.9)), batch=8, eval_batch=4, base_bytes=0)
     assert averaged.train_bytes > 1.5 * plain.train_bytes
-    assert averaged.optimizer_bytes == plain.optimizer_bytes + plain.weights_bytes
+    assert averaged.parts["optimizer"] == plain.parts["optimizer"] + plain.parts["weights"]
 
 
 def test_gpu_keeps_evaluation_memory_beside_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,8 @@ def test_gpu_keeps_evaluation_memory_beside_step(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("unchoke.training.network.estimate_memory.is_cpu", lambda _: False)
     card = estimate_memory(asked, batch=4, eval_batch=64, base_bytes=0)
     for batch in (1, 4):
-        assert card.cost("train", batch).peak_bytes == plain.cost("train", batch).peak_bytes + plain.eval_bytes
-    assert card.cost("evaluation", 64) == plain.cost("evaluation", 64)
+        assert card.train(batch).peak_bytes == plain.train(batch).peak_bytes + plain.eval_bytes
+    assert card.evaluation(64) == plain.evaluation(64)
 
 
 def test_counting_computes_nothing_and_no_rng() -> None:
@@ -108,3 +108,27 @@ def test_counting_computes_nothing_and_no_rng() -> None:
     huge = estimate_memory(asked, batch=100_000, eval_batch=4, base_bytes=0)
     assert huge.train_bytes > 10**10
     assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_the_peak_is_what_lives_at_once() -> None:
+    with LiveTensors() as tensors:
+        first = torch.zeros(1000, dtype=torch.uint8)
+        second = first + 1
+        del first
+        third = second.view(10, 100) + 1
+        del second
+        kept = third[:2]
+    assert (tensors.peak_bytes, tensors.held_bytes) == (2 * 1000, 1000)
+    assert tensors.largest_bytes == 2 * 1000
+    assert tensor_bytes([kept]) == 1000 // 5
+
+
+def test_tensors_kept_for_backward_count_until_then() -> None:
+    weight = torch.ones(1000 // 4, requires_grad=True)
+    with LiveTensors() as tensors:
+        loss = (weight * 2).exp().sum()
+        assert tensors.held_bytes >= 1000
+        loss.backward()
+        del loss
+    assert tensors.held_bytes == 1000  # the gradient
+    assert tensors.peak_bytes >= 2 * 1000

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from trials import NAMES, PREPROCESS, PX, REGRESSION, TWO_STREAMS, loop, trial
+from trials import NAMES, PREPROCESS, PX, REGRESSION, TWO_STREAMS, loop, measure, trial
 from unchoke.core.choices import Choice
 from unchoke.data.targets import plan_targets
 from unchoke.features.feature_store import Placement
+from unchoke.machine.memory.memory_plan import MemoryRoom, StepCost
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
+from unchoke.training.network import memory_trial
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
 from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
@@ -45,30 +47,59 @@ def watching_networks(found: list[tuple[bool, tuple[int, ...]]]) -> Iterator[Non
 def test_trial_whole_step_or_two_micro_batches() -> None:
     whole: list[tuple[bool, tuple[int, ...]]] = []
     with watching_networks(whole):
-        run_trial(trial(), 4)
+        measure(trial(), 4)
     assert [(training, shape[0]) for training, shape in whole] == [(True, 4)] * 3
     parts: list[tuple[bool, tuple[int, ...]]] = []
     with watching_networks(parts):
-        run_trial(trial(), 3)
-    assert [(training, shape[0]) for training, shape in parts] == [(True, 3)] * 12
+        measure(trial(most_evaluated=5), 3)
+    assert [(training, shape[0]) for training, shape in parts] == [(True, 3)] * 12 + [(False, 5)] * 3
 
 
 def test_trial_evaluation_without_gradients() -> None:
     seen: list[tuple[bool, tuple[int, ...]]] = []
     with watching_networks(seen):
-        run_trial(trial(evaluation=True), 9)
+        measure(trial(way="evaluation"), 9)
     assert [(training, shape[0]) for training, shape in seen] == [(False, 9)] * 3
 
 
 def test_the_parts_are_those_of_the_network() -> None:
-    measured = run_trial(trial(loop=loop(ema_decay=0.9)), 2)
+    measured = measure(trial(loop=loop(ema_decay=0.9)), 2)
     parts = measured.parts
     assert parts["weights"] >= parts["gradients"] > 0
     assert parts["optimizer"] == pytest.approx(2 * parts["gradients"] + parts["weights"], rel=0.01)
     assert parts["baseline"] > 50_000_000
     assert measured.peak_bytes > parts["baseline"]
-    assert measured.seconds_per_step > 0
-    assert run_trial(trial(), 2).parts["optimizer"] == pytest.approx(2 * parts["gradients"], rel=0.01)
+    assert measured.seconds > 0
+    assert measure(trial(), 2).parts["optimizer"] == pytest.approx(2 * parts["gradients"], rel=0.01)
+
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("limit_mb", "tried"),
+    [(10_000, [1, 2, 4, 32]), (2_000, [1, 2, 4, 16]), (1_200, [1, 2, 4]), (1_100, [1, 2]), (900, [1])],
+)
+def test_search_tries_few_sizes_and_finds_the_largest(monkeypatch: pytest.MonkeyPatch, limit_mb: int, tried: list[int]) -> None:
+    """One sample takes 1,000 MB, each further one 50 MB; 8 % of the limit are a margin."""
+
+    def took(self: Any, size: int) -> StepCost:
+        return StepCost(size, (950 + 50 * size) * 10**6, 0.01, {"gradients": 0})
+
+    monkeypatch.setattr(memory_trial._Meter, "cost", took)
+    asked = trial(loop=loop(batch_size=32), sizes=SIZES, room=MemoryRoom(limit_mb * 10**6))
+    assert [one.batch for one in run_trial(asked)] == tried
+
+
+def test_search_goes_on_below_a_size_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def took(self: Any, size: int) -> StepCost:
+        if size > 8:
+            raise MemoryError("CUDA out of memory")
+        return StepCost(size, 10**9, 0.01, {"gradients": 0})
+
+    monkeypatch.setattr(memory_trial._Meter, "cost", took)
+    asked = trial(loop=loop(batch_size=32), sizes=SIZES, room=MemoryRoom(10**10))
+    assert [one.batch for one in run_trial(asked)] == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +125,8 @@ def test_every_kind_of_training_can_be_tried(encoder: str, cut: str, changes: di
     seen: list[tuple[bool, tuple[int, ...]]] = []
     asked = trial(encoder, cut, **changes)
     with watching_networks(seen):
-        assert run_trial(asked, 4).peak_bytes > 0
-        assert run_trial(replace(asked, evaluation=True), 4).peak_bytes > 0
+        assert measure(asked, 4).peak_bytes > 0
+        assert measure(replace(asked, way="evaluation"), 4).peak_bytes > 0
     assert {found for _, found in seen} == {shape}
     assert {training for training, _ in seen} == {True, False}
 
@@ -109,9 +140,9 @@ def test_what_does_not_fit_is_told_and_not_halved() -> None:
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     try:
-        for asked in (trial(), trial(evaluation=True)):
+        for asked in (trial(), trial(way="evaluation")):
             with pytest.raises(MemoryError) as caught:
-                run_trial(asked, 4)
+                measure(asked, 4)
             found = out_of_memory(caught.value)
             assert found is not None
             assert found.kind == "cuda"

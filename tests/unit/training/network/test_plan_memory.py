@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,13 @@ from unchoke.core.units import format_bytes, parse_bytes
 from unchoke.core.workspace import Workspace
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory import memory_plan
-from unchoke.machine.memory.memory_plan import Probes
+from unchoke.machine.memory.memory_plan import StepCost
 from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_unused_memory
-from unchoke.machine.memory.probe import ProbeResult, StepCost
+from unchoke.machine.memory.probe import Probe
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.fit import train
 from unchoke.training.network import plan_memory as plan_module
-from unchoke.training.network import prober
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
@@ -53,24 +53,26 @@ def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> Training
 
 
 class Tried:
-    """Stands in for the processes: every size fits, and is kept with whether others ran beside it."""
+    """Stands in for the process: every size fits, and is kept."""
 
     def __init__(self) -> None:
-        self.sizes: list[tuple[str, int, bool]] = []
+        self.sizes: list[tuple[str, int, int]] = []
 
-    def __call__(self, target: str, trial: MemoryTrial, batches: list[int], **_: Any) -> list[ProbeResult]:
-        (batch,) = batches
-        self.sizes.append(("evaluation" if trial.evaluation else "train", batch, trial.others_bytes is None))
+    def __call__(self, target: str, trial: MemoryTrial, *, on_value: Callable[[StepCost], None], **_: Any) -> Probe:
         parts = {"weights": 1, "gradients": 1, "optimizer": 2, "baseline": 100_000_000}
-        return [ProbeResult(batch, "ok", StepCost(100_000_000 + 1_000_000 * batch, 0.01, parts))]
+        costs = [StepCost(one, 10**8 + 10**6 * one, 0.01, parts, trial.evaluated(one)) for one in trial.sizes]
+        for cost in costs:
+            self.sizes.append((trial.way, cost.batch, cost.eval_batch))
+            on_value(cost)
+        return Probe(costs)
 
 
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch) -> Tried:
-    """No limit is far away, so steps are measured; by what stands in for the processes, which `trained` really starts."""
+    """No limit is far away, so steps are measured."""
     monkeypatch.setattr(memory_plan, "FAR_SHARE", 0.0)
     tried = Tried()
-    monkeypatch.setattr(prober, "probe", tried)
+    monkeypatch.setattr(plan_module, "probe", tried)
     return tried
 
 
@@ -78,7 +80,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> Tried:
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits are far away, however large the tests before this one have left their process; nothing may be measured."""
     monkeypatch.setattr(memory_plan, "FAR_SHARE", 0.9)
-    monkeypatch.setattr(prober, "probe", lambda *_, **__: pytest.fail("a size was measured"))
+    monkeypatch.setattr(plan_module, "probe", lambda *_, **__: pytest.fail("a size was measured"))
 
 
 def probes(heard: list[Event]) -> int:
@@ -106,7 +108,7 @@ def test_far_below_limit_nothing_measured(tmp_path: Path) -> None:
     assert (plan.counted, plan.batch, plan.sub_batch, plan.grad_ckpt) == (True, 2, 2, False)
     assert sum(plan.parts.values()) == plan.planned_bytes < plan.limit_bytes
     assert plan.planned_bytes > own_bytes()
-    assert (probes(heard), plan.probes) == (0, Probes())
+    assert (probes(heard), plan.measured) == (0, ())
     choice = chosen(heard)["memory_plan"]
     assert choice.value == format_bytes(plan.planned_bytes)
     assert choice.value in choice.reason
@@ -159,19 +161,12 @@ def test_uncountable_network_is_measured(tmp_path: Path, near: Tried, monkeypatc
     assert "it looks at values" in chosen(heard)["memory_count"].reason
 
 
-@pytest.mark.parametrize(("cores", "beside"), [(2, 0), (16, 5)])
-def test_near_limit_sizes_side_by_side_with_cores(
-    tmp_path: Path, near: Tried, monkeypatch: pytest.MonkeyPatch, cores: int, beside: int
-) -> None:
-    monkeypatch.setattr("unchoke.training.network.plan_memory.usable_cores", lambda: cores)
+def test_near_limit_one_process_measures_steps_and_evaluation(tmp_path: Path, near: Tried) -> None:
     asked = with_val(job(tmp_path, batch=8), num=256)
     planned = plan_memory(open_session(tmp_path, [], memory=LIMIT), asked, tmp_path / FILE)
     assert planned is not None
-    assert sorted((way, batch) for way, batch, _ in near.sizes) == [
-        ("evaluation", 4), ("evaluation", 16), ("train", 1), ("train", 4), ("train", 8),
-    ]  # fmt: skip
-    assert sum(together for _, _, together in near.sizes) == beside
-    assert (planned.plan.sub_batch, planned.plan.counted) == (8, False)
+    assert near.sizes == [("train", 1, 2), ("train", 2, 4), ("train", 3, 6), ("train", 4, 8), ("train", 8, 16)]
+    assert (planned.plan.sub_batch, planned.plan.eval_batch, planned.plan.counted) == (8, 16, False)
 
 
 @pytest.mark.usefixtures("near")
