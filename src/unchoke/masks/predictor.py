@@ -136,7 +136,7 @@ class BatchTrial:
 
 
 def measure_batches(trial: BatchTrial) -> Iterator[StepCost]:
-    """What it takes to predict batches of each size: for a process of its own. The first peak covers loading the networks, too."""
+    """What it takes to predict batches of each size: for a process of its own. The first one loads the networks, too."""
     device, opened, bare_bytes = torch_device(trial.predictor.device), None, 0
     for batch in trial.sizes:
         with Gauge(device, limit_bytes=trial.limit_bytes) as gauge:
