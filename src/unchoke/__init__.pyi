@@ -95,7 +95,7 @@ def budget(
     train_precision: Literal["f32", "bf16", "f16"] | None = None,
     channels_last: bool | None = None,
 ) -> BudgetResult:
-    """What batch fits here, and how fast it is: measured in processes of their own, without data. Left out, `cut` is none."""
+    """What batch fits here, and how fast it is: measured in a process of its own, without data. Left out, `cut` is none."""
 
 def check(
     data: str | Path | None = None,
