@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -147,6 +147,11 @@ def peak_reserved_bytes(device: torch.device) -> int | None:
     import torch
 
     return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else held_memory_bytes(device)
+
+
+def tensor_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """All of them together."""
+    return sum(value.numel() * value.element_size() for value in tensors)
 
 
 def held_memory_bytes(device: torch.device) -> int | None:

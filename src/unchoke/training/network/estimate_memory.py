@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +22,7 @@ from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from unchoke.machine.backend import autocast, is_cpu, torch_dtype
+from unchoke.machine.backend import autocast, is_cpu, tensor_bytes, torch_dtype
 from unchoke.machine.memory.memory_plan import StepCost
 from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
@@ -230,8 +229,3 @@ class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 
     def _let_go(self, key: int) -> None:
         self.held_bytes -= self._sizes.pop(key)
-
-
-def tensor_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """All of them together."""
-    return sum(value.numel() * value.element_size() for value in tensors)

@@ -17,12 +17,11 @@ import torch
 
 from unchoke.core.events import ignore
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, synchronize
+from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, synchronize, tensor_bytes
 from unchoke.machine.memory.memory_plan import MemoryRoom, StepCost
 from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions, Problem, ProblemKind
-from unchoke.training.network.estimate_memory import tensor_bytes
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.step import PartSize, training_mode

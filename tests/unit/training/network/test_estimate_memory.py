@@ -10,10 +10,11 @@ import torch
 from own_process import in_own_process
 
 from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, measure, trial
+from unchoke.machine.backend import tensor_bytes
 from unchoke.machine.memory.probe import probe
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.network.estimate_memory import LiveTensors, estimate_memory, tensor_bytes
+from unchoke.training.network.estimate_memory import LiveTensors, estimate_memory
 from unchoke.training.network.memory_trial import TARGET, MemoryTrial, Way
 from unchoke.training.network.prepare_pixels import NoisePixels
 
