@@ -50,7 +50,7 @@ def test_what_this_process_holds_beyond_a_bare_one_counts() -> None:
 
 
 @given(st.lists(st.integers(1, 64), unique=True).map(sorted), st.integers(1, 20_000), st.integers(0, 20_000))
-def test_largest_fitting_keeps_the_limit_and_more_memory_never_allows_less(sizes: list[int], limit: int, more: int) -> None:
+def test_more_memory_never_allows_less(sizes: list[int], limit: int, more: int) -> None:
     costs, room = [cost(size) for size in sizes], MemoryRoom(limit * MB)
     best, better = largest_fitting(costs, room), largest_fitting(costs, MemoryRoom((limit + more) * MB))
     if best is not None:
