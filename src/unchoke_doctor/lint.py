@@ -355,8 +355,9 @@ def _examine(source: SourceFile, codes: Sequence[str], loud: set[str]) -> _Read:
                 problems.append(_failure(source.path, f"the rule {code}", error))
                 continue
             for hit, places in hits:
-                if places:
-                    found.setdefault((code, places[0].cell, places[0].line), _found(source, code, hit, places))
+                key = (code, places[0].cell, places[0].line) if places else None
+                if key is not None and (key not in found or (found[key].finding.kind == "note" and hit.kind != "note")):
+                    found[key] = _found(source, code, hit, places)
         case.program.memory.clear()  # answers refer to the program: without them it is freed at once
     every = sorted(found.values(), key=lambda item: (item.place, CODES.index(item.code)))
     shown = [item for item in every if item.finding.kind != "note" or item.code in loud]

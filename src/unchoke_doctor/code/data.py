@@ -33,6 +33,12 @@ _DECODERS = frozenset({
 _DECODER_NAMES = frozenset(
     {"imread", "imdecode", "load_img", "read_image", "pil_loader", "default_loader", "dcmread", "cv2_imread", "open_image"}
 )
+# Functions of modules that are not here, by their name.
+_READS_IMAGE = re.compile(
+    r"_*(?:cv2?_?)?(?:load|read|open|decode)_?(?:rgb_?|gray_?|one_?|single_?)?(?:img|image|picture|photo|jpe?g|png|tiff?|dicom|dcm|nifti)"
+    r"(?:_?(?:from|by|file|path|rgb|gray|cv2?|pil|as|and|with)\w*)?$",
+    re.IGNORECASE,
+)
 # Transforms that work on images one by one on the CPU; with their cost for a photograph of 500 px in milliseconds.
 HEAVY = {
     "ElasticTransform": 20, "GridDistortion": 6, "OpticalDistortion": 6, "RandomPerspective": 8, "Perspective": 5,
@@ -65,6 +71,25 @@ KNOWN_SIZES = (
     (re.compile(r"global-?wheat", re.IGNORECASE), (1024, 1024)),
     (re.compile(r"herbarium|happy-?whale|humpback", re.IGNORECASE), (1050, 700)),
     (re.compile(r"deepglobe|sn\dbuildings|xview2?\b", re.IGNORECASE), (1024, 1024)),
+    (re.compile(r"understanding[_-]cloud", re.IGNORECASE), (2100, 1400)),
+    (re.compile(r"severstal", re.IGNORECASE), (1600, 256)),
+    (re.compile(r"carvana", re.IGNORECASE), (1918, 1280)),
+    (re.compile(r"cityscapes|leftImg8bit", re.IGNORECASE), (2048, 1024)),
+    (re.compile(r"bdd100k|great-?barrier-?reef", re.IGNORECASE), (1280, 720)),
+    (re.compile(r"vinbigdata|ranzcr|siim-?covid", re.IGNORECASE), (2500, 2500)),
+    (re.compile(r"hubmap|prostate-?cancer-?grade", re.IGNORECASE), (3000, 3000)),
+    (re.compile(r"celeba-?(?:mask)?-?hq|\bffhq", re.IGNORECASE), (1024, 1024)),
+    (re.compile(r"recursion-?cellular|protein-?atlas", re.IGNORECASE), (512, 512)),
+    (re.compile(r"airbus-?ship|inria.?aerial", re.IGNORECASE), (768, 768)),
+    (re.compile(r"cassava|camvid", re.IGNORECASE), (800, 600)),
+    (re.compile(r"state-?farm|ham10000|skin-?cancer-?mnist", re.IGNORECASE), (600, 450)),
+)
+# Known sets of small images, and the edge of these.
+SMALL_SETS = (
+    (re.compile(r"digit-?recogni[sz]er|(?<!skin-cancer-)(?<!skin_cancer_)mnist", re.IGNORECASE), 28),
+    (re.compile(r"cifar|aerial-?cactus|has_cactus", re.IGNORECASE), 32),
+    (re.compile(r"fer-?2013|facial-?expression-?recognition", re.IGNORECASE), 48),
+    (re.compile(r"tiny-?imagenet|eurosat", re.IGNORECASE), 64),
 )
 
 
@@ -201,7 +226,10 @@ def _loads(program: Program) -> dict[str, list[ast.Name]]:
 def is_decode(program: Program, call: ast.Call) -> bool:
     """Does this call read an image file?"""
     name = program.name(call)
-    return name in _DECODERS or name.rpartition(".")[2] in _DECODER_NAMES
+    last = name.rpartition(".")[2]
+    if name in _DECODERS or last in _DECODER_NAMES:
+        return True
+    return bool(_READS_IMAGE.match(last)) and bool(call.args) and program.target(call) is None
 
 
 @remembered

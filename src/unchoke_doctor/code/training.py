@@ -244,7 +244,8 @@ def _is_pass(program: Program, call: ast.Call, networks: set[str]) -> bool:
     if isinstance(root, ast.Name):
         bindings = program.bound(root)
         module = program.module(root)
-        if all(one.how == "definition" for one in bindings) and (bindings or module.stars or name in module.imports):
+        unknown = all(one.how == "definition" for one in bindings) and (bindings or module.stars or name in module.imports)
+        if unknown and (bindings or ast.dump(held) not in networks):
             return False  # a class or a function
         over = [one.value for one in bindings if one.how == "element" and one.value is not None]  # `for m in models`
         names = (part.id for expr in over for part in ast.walk(expr) if isinstance(part, ast.Name) and NETWORK.search(part.id))

@@ -25,6 +25,8 @@ _KERAS_LAYERS = (
     "RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast", "RandomBrightness", "RandomCrop",
 )  # fmt: skip
 _FEWEST_EPOCHS = 3
+_MANY_EPOCHS = 10
+"""From when on the validation images alone, which stay the same, are worth the change."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,8 @@ def _hit(case: Case, freeze: _Freeze, training: Training, name: str) -> Hit:
         )
     places = [freeze.node, *([training.node] if program.is_own(training.node) else [])]
     said = f"`{name}` is frozen and {told}, yet {often} runs all images through it again"
-    return case.hit(places, said, fix, "note" if steps and not only_flips else "choke", frozen=name, augmentation=steps)
+    brief = bool(steps) and not only_flips and (training.epochs or 0) < _MANY_EPOCHS
+    return case.hit(places, said, fix, "note" if brief else "choke", frozen=name, augmentation=steps)
 
 
 # What is frozen -----------------------------------------------------------------------------------------------------------

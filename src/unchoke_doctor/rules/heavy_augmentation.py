@@ -10,6 +10,7 @@ from unchoke_doctor.code.data import (
     HEAVY,
     MEMORY_DATASETS,
     SIZING,
+    SMALL_SETS,
     WARPS,
     compositions,
     constants,
@@ -21,7 +22,7 @@ from unchoke_doctor.code.data import (
     transform_steps,
 )  # fmt: skip
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.trace import argument_values, given, number, origins
+from unchoke_doctor.code.trace import argument_values, given, number, origins, value
 from unchoke_doctor.rules import Case, Hit
 
 _DEAR_MS = 5.0
@@ -29,6 +30,10 @@ _DEAR_MS = 5.0
 _BEFORE_MS = 3.0
 _LARGER = 3
 """Times by which an edge grows before that is worth a word."""
+_SCALERS = (
+    "Resize", "resize", "RandomResizedCrop", "transform", "aug_transforms", "flow_from_directory", "flow_from_dataframe",
+    "image_dataset_from_directory", "load_img",
+)  # fmt: skip
 _ELSEWHERE = ("kornia", "keras", "tensorflow", "torch.nn", "keras_cv", "nvidia")
 
 
@@ -105,12 +110,27 @@ def _scaled_up(case: Case) -> Iterator[Hit]:
             if size >= _LARGER * edge:
                 told = f"images of {edge} px are scaled up to {size} px, {(size / edge) ** 2:.0f} times the pixels"
                 places[step] = f"{told}, for each sample in every epoch"
+    text = "\n".join(constants(program))
+    edge = next((edge for sign, edge in SMALL_SETS if sign.search(text)), 0)
+    for call in program.own_calls(*_SCALERS) if edge and not places else ():
+        size = size_of(program, call) or _size_word(program, call)
+        if size >= _LARGER * edge:
+            told = f"images of {edge} px are scaled up to {size} px, {(size / edge) ** 2:.0f} times the pixels"
+            places[call] = f"{told}, for each sample in every epoch"
     if places:
         fix = (
             "scale the batch up on the GPU (`torch.nn.functional.interpolate(images, size=…)` before the network), or train at "
             "the images' own size with a smaller first stride"
         )
         yield case.hit(places, next(iter(places.values())), fix)
+
+
+def _size_word(program: Program, call: ast.Call) -> int:
+    """The longer edge that `size=`, `target_size=` or the second argument of `resize` gives; 0 where none is known."""
+    words = [word.value for word in call.keywords if word.arg in ("size", "target_size", "image_size", "dsize")]
+    found = [value(program, part) for part in (*words, *(call.args[1:2] if program.last(call) == "resize" else ()))]
+    sizes = [one if isinstance(one, tuple) else (one,) for one in found]
+    return max((edge for size in sizes for edge in size if isinstance(edge, int)), default=0)
 
 
 def _generators(case: Case) -> Iterator[Hit]:

@@ -29,6 +29,7 @@ def check(case: Case) -> Iterator[Hit]:
     if not _DEVICE.search(case.texts) or (case.outputs.on_cpu and not case.outputs.gpu):
         return
     yield from _pixel_metrics(case)
+    yield from _reads_per_sample(case)
     for training in {one.node: one for one in reversed(case.trainings) if one.kind in ("torch", "tape")}.values():
         loop = training.node
         every = [call for call in program.reached(loop) if program.is_own(call) and not _is_rare(program, call, loop)]
@@ -41,6 +42,24 @@ def check(case: Case) -> Iterator[Hit]:
             yield case.hit(cleans, said, "take it out of the loop over batches; once per epoch is enough", calls=names)
         if reads := [call for call in every if _reads(call)]:
             yield _reading(case, training, reads)
+
+
+def _reads_per_sample(case: Case) -> Iterator[Hit]:
+    """Reads for each sample of a batch in loops that evaluate: `for i in range(len(pred)): pred[i].item()`."""
+    program, seen = case.program, set[ast.AST]()
+    trained = {one.node for one in case.trainings}
+    for loop in (program.loop(call) for call in torch_passes(program) if program.is_own(call)):
+        if not isinstance(loop, ast.For) or loop in trained or loop in seen:
+            continue
+        seen.add(loop)
+        inner = [part for part in ast.walk(loop) if isinstance(part, ast.For) and part is not loop]
+        reads = [
+            call for part in inner for call in program.calls_in(*part.body) if _reads(call) and not _is_rare(program, call, part)
+        ]
+        if reads:
+            said = f"`{program.text(reads[0])}` makes the CPU wait for the GPU for each sample of a batch"
+            fix = "read once per batch, before the inner loop: `values = tensor.cpu().tolist()`"
+            yield case.hit(reads, said, fix, reads_per_sample=len(reads))
 
 
 def _pixel_metrics(case: Case) -> Iterator[Hit]:

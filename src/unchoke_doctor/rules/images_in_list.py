@@ -10,10 +10,11 @@ from unchoke_doctor.code.data import constants, in_display, is_decode, known_siz
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import origins, returned, value
 from unchoke_doctor.code.training import handful
-from unchoke_doctor.finding import Basis
+from unchoke_doctor.finding import Basis, Kind
 from unchoke_doctor.rules import Case, Hit
 
 _LARGE_BYTES = 4e9
+_LARGE_PX = 200
 _FEW = 500
 _MASKS = re.compile(r"mask|label|annot|target|size|shape|^y(?:_|$)", re.IGNORECASE)
 # Calls that make an image of an image; everything else (features, sums, shapes) is small.
@@ -51,7 +52,10 @@ def check(case: Case) -> Iterator[Hit]:
 
 
 def _hit(case: Case, node: ast.AST, name: str, facts: dict[str, object]) -> Hit:
-    """A choke where the outputs show memory errors, or images × size is more than a usual machine holds."""
+    """A choke where the outputs show memory errors, or images × size is more than a usual machine holds.
+
+    A risk where their number is not known and each takes at least as much as a photograph of 200 px.
+    """
     count, size = case.images, facts.get("size") or known_size(constants(case.program))
     each = 8 if facts.get("divided") else 4 if facts.get("float") else 1
     total = count * size[0] * size[1] * 3 * each if count is not None and isinstance(size, tuple) else 0
@@ -64,7 +68,9 @@ def _hit(case: Case, node: ast.AST, name: str, facts: dict[str, object]) -> Hit:
     shown = {"images": count, "image_px": size, "bytes": total or None, "memory_error": error or None}
     evidence = {key: item for key, item in shown.items() if item is not None}
     basis: Basis = "outputs" if count is not None or choke else "code"
-    return Hit(node, said, _FIX, "choke" if choke else "note", basis, evidence)
+    heavy = size is None or size[0] * size[1] * each >= _LARGE_PX**2  # type: ignore[index]
+    kind: Kind = "choke" if choke else "risk" if count is None and heavy else "note"
+    return Hit(node, said, _FIX, kind, basis, evidence)
 
 
 def _holds_image(program: Program, expr: ast.AST, facts: dict[str, object], deepest: int = 8) -> bool:

@@ -26,6 +26,7 @@ _OTHER_CALLS = re.compile(
 _COPIES = re.compile(
     r"(?:^|[\s!;(])(?:cp|rsync|unzip|tar|7z|gsutil|rclone)\s|copytree|unpack_archive|extractall|copy_tree|extract_archive"
 )
+_DESTINATION = re.compile(r"\s-[dC]\s*(?:\"[^\"]*\"|'[^']*'|\S+)")
 _CHANGES_FOLDER = re.compile(r"^\s*%?cd\s+(?P<path>['\"]?/content/g?drive\S*)", re.MULTILINE)
 
 
@@ -44,7 +45,7 @@ def check(case: Case) -> Iterator[Hit]:
         archive = f" (as one archive: `!cp {path.rstrip('/')}.zip /content/ && unzip -q …`)" if "drive" in path.lower() else ""
         said = f"`{path}` is on a network mount and {again}: each file is a request over the network"
         fix = f"copy the data to the machine's own disk first{archive} and read it there"
-        yield case.hit(places, said, fix, "choke" if often == "every epoch" else "note", path=path)
+        yield case.hit(places, said, fix, path=path, often=often)
 
 
 def _is_mounted(program: Program, node: ast.Constant) -> bool:
@@ -70,7 +71,8 @@ def _is_mounted(program: Program, node: ast.Constant) -> bool:
     texts = [cell.text for cell in program.source.cells if cell.kind == "code" and _COPIES.search(cell.text)]
     copied = [line for text in texts for line in text.splitlines() if _COPIES.search(line)]
     named = re.compile(rf"\b{re.escape(names[0])}\b") if names and names[0] else None
-    return not any(path.rstrip("/") in line or (named is not None and named.search(line)) for line in copied)
+    sources = [_DESTINATION.sub("", line) for line in copied]
+    return not any(path.rstrip("/") in line or (named is not None and named.search(line)) for line in sources)
 
 
 def _working_folder(program: Program) -> Iterator[tuple[ast.AST, str]]:

@@ -12,17 +12,21 @@ from unchoke_doctor.code.trace import origins, values
 from unchoke_doctor.code.training import Training, own_node, torch_passes
 from unchoke_doctor.finding import Basis
 from unchoke_doctor.rules import Case, Hit
+from unchoke_doctor.units import format_seconds
 
 _MOVES = frozenset({
     "cuda", "to_device", "prepare", "set_default_device", "set_default_tensor_type", "to_empty", "data_parallel",
     "init_device_mesh",
 })  # fmt: skip
+_LONG_S, _CPU_STEP_S = 600.0, 1.5
+"""Seconds of a training that is worth moving, and of a step that no GPU needs for a usual batch."""
 _NO_DEVICE = re.compile(r"float|half|double|dtype|int|long|memory_format|uint8", re.IGNORECASE)
 _LIKELY = re.compile(r"cuda|/content/|google\.colab|/kaggle/|\.\./input|\bgpu\b", re.IGNORECASE)
 
 
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
+    yield from _slow_pace(case)
     everywhere = ("set_default_device", "set_default_tensor_type", "Accelerator", "Fabric")
     if not program.imports_any("torch") or program.calls_to(*everywhere):
         return
@@ -49,6 +53,28 @@ def check(case: Case) -> Iterator[Hit]:
         )
     elif not case.trainings and (found := _extracting(program)):
         yield _hit(case, found, found[0].func, "the code that runs it moves neither")
+
+
+def _slow_pace(case: Case) -> Iterator[Hit]:
+    """A long training that ran on the CPU by the saved outputs: they say so, or a step took as long as only a CPU takes."""
+    outputs = case.outputs
+    if outputs.gpu:
+        return
+    for training in case.trainings:
+        node, cell = own_node(case.program, training), case.cell(training)
+        epoch, total = (outputs.epoch_s(cell), outputs.training_s(cell)) if cell is not None else (None, None)
+        if node is None or epoch is None or total is None or total < _LONG_S:
+            continue
+        step_s = epoch / steps if (steps := outputs.steps.get(cell or 0)) else 0.0
+        if outputs.on_cpu or (step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
+            shown = f"a step took {step_s:.1f} s" if step_s >= _CPU_STEP_S else "the device was the CPU"
+            said = f"this training ran on the CPU by its saved outputs: {shown}, {format_seconds(total)} in all"
+            fix = (
+                "choose a runtime with a GPU and check that the library sees it (`torch.cuda.is_available()`, "
+                "`tf.config.list_physical_devices('GPU')`, `nvidia-smi`)"
+            )
+            yield case.hit([node], said, fix, basis="outputs", step_s=step_s or None)
+            return
 
 
 def _hit(case: Case, nodes: Sequence[ast.AST], model: ast.expr | None, which: str) -> Hit:

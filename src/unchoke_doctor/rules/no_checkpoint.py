@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.program import LOOPS, Program
+from unchoke_doctor.code.program import FUNCTIONS, LOOPS, Program
 from unchoke_doctor.code.trace import UNKNOWN, argument_values, given, origins
 from unchoke_doctor.code.training import Training, own_node
 from unchoke_doctor.rules import Case, Hit
@@ -21,7 +21,7 @@ _OTHER_SAVES = re.compile(
     re.IGNORECASE,
 )
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
-_LONG_S, _MANY_EPOCHS = {False: 300.0, True: 1200.0}, {False: 10, True: 20}
+_LONG_S, _MANY_EPOCHS = {False: 180.0, True: 1200.0}, {False: 5, True: 20}
 """From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
 _FIXES = {
     "keras": "give `fit` `callbacks=[keras.callbacks.ModelCheckpoint('best.keras', save_best_only=True), "
@@ -41,7 +41,20 @@ def check(case: Case) -> Iterator[Hit]:
     program = case.program
     lost = [(node, one) for one in case.trainings if (node := _place(program, one)) is not None and not _saves(program, one)]
     if lost:
-        yield _hit(case, lost, at_end=any(_is_save(program, call) for call in program.calls))
+        saves = [call for call in program.calls if _is_save(program, call)]
+        never = [(node, one) for node, one in lost if not any(_may_save(program, call, one) for call in saves)]
+        yield _hit(case, never or lost, at_end=not never)
+
+
+def _may_save(program: Program, save: ast.Call, training: Training) -> bool:
+    """Does a call save what this training made? Surely not where Keras saved before it, or saves a model of another name."""
+    held = save.func.value if isinstance(save.func, ast.Attribute) else None
+    model = training.model
+    if training.kind != "keras" or program.function(save) is not None or program.function(training.node) is not None:
+        return True
+    if not isinstance(model, ast.Name) or not isinstance(held, ast.Name) or held.id in program.own.imports:
+        return True
+    return program.order[save] > program.order[training.node] and held.id == model.id
 
 
 def _place(program: Program, training: Training) -> ast.AST | None:
@@ -56,7 +69,7 @@ def _hit(case: Case, lost: list[tuple[ast.AST, Training]], *, at_end: bool) -> H
     if seconds is not None:
         long = seconds >= _LONG_S[at_end]
     else:
-        long = epochs is not None and epochs >= _MANY_EPOCHS[at_end]
+        long = epochs >= _MANY_EPOCHS[at_end] if epochs is not None else not at_end and _has_epochs(training)
     what = "nothing is ever saved: when the session ends, the trained weights are gone"
     if at_end:
         what = "nothing is saved before the training ends: a stop loses everything since its start"
@@ -72,6 +85,12 @@ def _hit(case: Case, lost: list[tuple[ast.AST, Training]], *, at_end: bool) -> H
         {"epochs": epochs, "training_s": seconds, "saved_at_end": at_end},
         further=tuple(dict.fromkeys(other for other, _ in lost if other is not node)),
     )
+
+
+def _has_epochs(training: Training) -> bool:
+    """Does this program go through the data several times, though nothing here tells how often?"""
+    runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
+    return runs and (isinstance(training.node, ast.Call) or any(isinstance(part, LOOPS) for part in training.chain))
 
 
 def _saves(program: Program, training: Training) -> bool:

@@ -13,6 +13,16 @@ _USED = re.compile(
     r"autocast|GradScaler|mixed_precision|mixed_float16|mixed_bfloat16|\bfp16|\bbf16|bfloat16|\.half\(|to_fp16|precision\s*=|\bamp\b|float16"
 )
 _TENSOR_CORES = re.compile(r"\bT4|V100|A100|A10\b|A6000|H100|H200|L4|L40|RTX|Titan V|TITAN RTX|A[2-6]000|P5000", re.IGNORECASE)
+_LARGE = re.compile(
+    r"vit_?(?:large|huge|l_|h_)\w*|vit-(?:large|huge)[\w-]*|swin_(?:b|l|large|base)\w*|resnet(?:101|152)\w*|convnext_(?:b|l|x)\w*|"
+    r"efficientnet[-_]?(?:v2_)?[bB]?[4-7lm]\b\w*|wide_resnet\w*|resnext101\w*|se_?resnext\w*",
+    re.IGNORECASE,
+)
+_MEDIUM = re.compile(
+    r"vit_?b|vit-base|ViTFor|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
+    r"segformer|yolo|faster_?rcnn|maskrcnn",
+    re.IGNORECASE,
+)
 _LONG_S = 600.0
 _TORCH = (
     "run forward pass and loss under `torch.autocast('cuda', dtype=torch.float16)`, scale the loss with `torch.amp.GradScaler()`"
@@ -35,8 +45,18 @@ def check(case: Case) -> Iterator[Hit]:
     if training is None or node is None or _USED.search(case.texts):
         return
     gpu, total = case.outputs.gpu, case.training_s(training)
-    pays = bool(_TENSOR_CORES.search(gpu)) and total is not None and total >= _LONG_S
-    pays = pays and not any(hit.kind == "choke" for hit in check_workers(case))
-    where = f" on a {gpu}, which is built for 16 bits" if pays else ""
+    large = _LARGE.search(case.texts)
+    if gpu or total is not None:
+        pays = bool(_TENSOR_CORES.search(gpu)) and total is not None and total >= _LONG_S
+    else:
+        pays = bool(large or _MEDIUM.search(case.texts)) and "cuda" in case.texts and not case.little
+    pays = pays and (bool(large) or not any(hit.kind == "choke" for hit in check_workers(case)))
+    where = (
+        f" on a {gpu}, which is built for 16 bits"
+        if pays and gpu
+        else f" for a network as large as `{large[0]}`"
+        if large
+        else ""
+    )
     said = f"the training computes in float32 throughout{where}"
     yield case.hit([node], said, _FIXES.get(training.kind, _TORCH), "choke" if pays else "note")

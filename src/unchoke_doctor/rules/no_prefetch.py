@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from unchoke_doctor.code.data import feeds, is_decode, is_random, pipeline
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.trace import MISSING, argument
+from unchoke_doctor.code.trace import MISSING, argument, origins
 from unchoke_doctor.finding import Kind
 from unchoke_doctor.fixes import add_keyword, append
 from unchoke_doctor.rules import Case, Edit, Hit
@@ -18,6 +18,7 @@ _PYTHON = ("py_function", "numpy_function", "py_func")
 
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
+    yield from _python_generators(case)
     maps: dict[ast.Call, str] = {}
     ends: dict[ast.Call, bool] = {}
     cached = any(program.last(call) == "cache" for call in program.calls)
@@ -51,13 +52,30 @@ def check(case: Case) -> Iterator[Hit]:
         yield case.hit(ends, said, fix, kind, edits=tuple(added) if proven else (), shown=tuple(added))
 
 
+def _python_generators(case: Case) -> Iterator[Hit]:
+    """`from_generator` over a generator that decodes: Python makes one image after another, whatever follows in the pipeline."""
+    program = case.program
+    for call in program.own_calls("from_generator"):
+        named = [end for end in origins(program, call.args[0]) if isinstance(end, ast.Name | ast.Lambda)] if call.args else []
+        makers = [made for end in named if (made := program.definition(end)) is not None]
+        works = [one for made in makers for one in program.reached(made) if is_decode(program, one)]
+        if works:
+            said = f"`from_generator` calls `{program.text(works[0].func)}` in Python: one image at a time, on one core"
+            fix = (
+                "make the pipeline of paths, `from_tensor_slices(paths)`, read and decode in `map(…, num_parallel_calls="
+                "tf.data.AUTOTUNE)` with `tf.io`, and end it with `.prefetch(tf.data.AUTOTUNE)`"
+            )
+            yield case.hit([call], said, fix)
+
+
 def _work(program: Program, step: ast.Call) -> str:
     """What a mapped function does that is worth sharing out."""
     mapped = program.definition(step.args[0]) if step.args else None
     for call in program.reached(mapped) if mapped is not None else ():
         if program.last(call) in _PYTHON:
             return "it runs Python, on one core"
-        if is_decode(program, call) or program.last(call).startswith("decode_") or is_random(program, call):
+        works = is_decode(program, call) or program.last(call).startswith(("decode_", "resize")) or is_random(program, call)
+        if works:
             return f"it calls `{program.text(call.func)}`, on one core"
     return ""
 

@@ -13,7 +13,7 @@ from unchoke_doctor.code.training import handful, torch_passes, trains_in
 from unchoke_doctor.rules import Case, Hit
 
 _MANY = 1_000
-_STREAM = re.compile(r"VideoCapture|\.read\(\)|isOpened|waitKey|input\(")
+_STREAM = re.compile(r"VideoCapture|\.read\(\)|isOpened|waitKey|\binput\(")
 _PREDICTS = ("predict", "predict_on_batch", "predict_proba")
 _KEEPS = frozenset({
     "to", "cuda", "float", "half", "astype", "from_numpy", "Variable", "preprocess_input", "convert_to_tensor", "tensor",
@@ -46,7 +46,7 @@ def check(case: Case) -> Iterator[Hit]:
 
 
 def _loaders_of_one(case: Case) -> Iterator[Hit]:
-    """Loaders for evaluation with `batch_size=1`, of torch and Keras. A choke where many images are known to pass."""
+    """Loaders for evaluation with `batch_size=1`, of torch and Keras; a note where few images are known to pass."""
     program = case.program
     made = [one.call for one in loaders(program) if one.batch == 1 or _has_no_batch(program, one.call)]
     flows = program.calls_to("flow_from_directory", "flow_from_dataframe")
@@ -57,7 +57,7 @@ def _loaders_of_one(case: Case) -> Iterator[Hit]:
     read = {end for expr in (*used, *(call.args[0] for call in fits if call.args)) for end in origins(program, expr)}
     for call in made:
         if call in read and program.is_own(call):
-            many = case.images is not None and case.images >= _MANY
+            many = case.images is None or case.images >= _MANY
             said = f"`{program.text(call, 50)}` gives evaluation one sample per step"
             fix = "raise `batch_size` (evaluation needs no gradients and takes larger batches than training)"
             yield case.hit([call], said, fix, "choke" if many else "note", batch=1)

@@ -8,18 +8,24 @@ from collections.abc import Iterator
 
 from unchoke_doctor.code.data import (
     FOLDER_DATASETS,
+    Feed,
+    class_work,
     compositions,
     constants,
+    feeds,
     is_decode,
     known_size,
     listed_transforms,
+    random_steps,
     sample_functions,
+    sample_work,
     size_of,
     transform_steps,
 )  # fmt: skip
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.trace import given, value
+from unchoke_doctor.code.trace import given, origins, value
 from unchoke_doctor.rules import Case, Hit
+from unchoke_doctor.rules.frozen_recomputed import check as check_frozen
 
 _LARGE_PX = 1000
 _TIMES = 4
@@ -39,6 +45,9 @@ _READERS = {
 }
 _FASTAI = ("DataBlock", "from_folder", "from_df", "from_csv", "from_name_func", "from_path_func", "from_name_re", "from_lists")
 _CROPS = ("RandomCrop", "CenterCrop", "Resize", "RandomResizedCrop")
+_MANY_EPOCHS = 5
+_TRANSFORMS = re.compile(r"transform|aug|preprocess|tfms", re.IGNORECASE)
+_RANDOM_WORDS = re.compile(r"random|aug(?!ust)|flip|jitter|rotat|mixup|mosaic", re.IGNORECASE)
 _CACHED = re.compile(r"\.cache\(|cache_images|cache_dir=|CacheDataset|PersistentDataset")
 _CHEAPER = {  # by what decodes; the second half works for JPEG alone
     "Image.open": "`image.draft('RGB', ({edge}, {edge}))` right after `Image.open` decodes fewer pixels",
@@ -48,6 +57,60 @@ _CHEAPER = {  # by what decodes; the second half works for JPEG alone
 
 
 def check(case: Case) -> Iterator[Hit]:
+    yield from _full_size(case)
+    yield from _decoded_anew(case)
+
+
+def _decoded_anew(case: Case) -> Iterator[Hit]:
+    """Files that are decoded again in every epoch, though nothing about the result is random."""
+    program = case.program
+    if _CACHED.search(case.texts) or any(hit.kind == "choke" for hit in check_frozen(case)):
+        return
+    for training in case.trainings:
+        if training.data is None or (training.epochs or 0) < _MANY_EPOCHS or random_steps(program, training.data):
+            continue
+        found = [(feed, work) for feed in feeds(program, training.data) if (work := _decoding(program, feed)) is not None]
+        nodes = [node for feed, work in found for node in (feed.call, work, training.node) if program.is_own(node)]
+        if nodes:
+            said = f"nothing changes the images at random, yet each of {training.epochs} epochs decodes and resizes them again"
+            fix = (
+                "decode once and keep the result at the network's size (`.cache()` in tf.data; else uint8 in "
+                "`np.lib.format.open_memmap`, which workers share), if it fits on the disk"
+            )
+            yield case.hit(nodes, said, fix, cacheable=True)
+            return
+
+
+def _decoding(program: Program, feed: Feed) -> ast.AST | None:
+    """What decodes the files of a feed: a call or a class; None where it is not known, or may do something at random."""
+    target = program.target(feed.call)
+    if feed.kind == "flow" and program.last(feed.call) != "flow":
+        return feed.call
+    if feed.kind == "tf.data":
+        return feed.call if program.last(feed.call) == "image_dataset_from_directory" else None
+    if feed.kind == "sequence" and isinstance(target, ast.ClassDef):
+        work = class_work(program, target)
+    elif feed.kind == "loader" and (dataset := given(program, feed.call, "dataset", 0)) is not None:
+        work = sample_work(program, dataset)
+        ends = [end for end in origins(program, dataset) if isinstance(end, ast.Call)]
+        words = [word.value for end in ends for word in end.keywords if word.arg and _TRANSFORMS.search(word.arg)]
+        words += [part for end in ends for part in end.args if _TRANSFORMS.search(program.text(part))]
+        unknown = [word for word in words if value(program, word) is not None and not transform_steps(program, word)]
+        if (
+            not ends
+            or unknown
+            or any(_RANDOM_WORDS.search(program.text(one, 20_000)) for one in map(program.target, ends) if one)
+        ):
+            return None
+    else:
+        return None
+    source = work.source
+    if work.kind != "decodes" or source is None or _RANDOM_WORDS.search(program.text(source, 20_000)):
+        return None
+    return source
+
+
+def _full_size(case: Case) -> Iterator[Hit]:
     program = case.program
     sites, edges = _sites(program)
     own = [site for site in sites if program.is_own(site)]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from unchoke_doctor.code.data import Feed, Loader, class_work, feeds, is_decode, is_peeked, loaders, size_of, transform_steps
 from unchoke_doctor.code.program import LOOPS
 from unchoke_doctor.code.trace import MISSING, UNKNOWN, argument, argument_values, given, origins, values
-from unchoke_doctor.code.training import Training
 from unchoke_doctor.fixes import add_keyword
 from unchoke_doctor.rules import Case, Edit, Hit
 
@@ -18,6 +17,7 @@ _IMAGE_MODELS = ("ImageProcessor", "FeatureExtractor", "ForImageClassification",
 _CORES = re.compile(r"\bcpu_count\(|\bnproc\b|\blscpu\b")
 _PRINTED_CORES = re.compile(r"(?:^|CPU\(s\):|\D )\s*(\d{1,3})\s*$", re.MULTILINE)
 _WARPS = re.compile(r"scipy\.ndimage\.|skimage\.(?:transform|filters|exposure)\.|cv2\.(?:warp|remap)|imgaug\.|albumentations\.")
+_NO_IMAGES = re.compile(r"tensor|text|token|tabular|numpy|array|range|zip|list|data_?frame|embed|feature", re.IGNORECASE)
 _LARGE_PX = 96
 """Edge in pixels from which resizing an image that lies in memory costs as much as decoding it."""
 
@@ -75,7 +75,8 @@ def _work_per_sample(case: Case, loader: Loader) -> str:
     ]
     if any((size_of(program, step) or 0) >= _LARGE_PX for step in steps):
         return "the dataset resizes each sample"
-    if loader.work.kind == "memory" or owners or any(program.target(end) is None for end in ends):
+    made = [program.name(end) for end in ends]
+    if loader.work.kind == "memory" or owners or any(_NO_IMAGES.search(name) for name in made):
         return ""
     images = program.imports_any("torchvision", "PIL", "cv2", "albumentations", "timm", "skimage", "segmentation_models_pytorch")
     trains = any(feed.call is loader.call for training in case.trainings for feed in feeds(program, training.data))
@@ -127,17 +128,19 @@ _KERAS_FIXES = {
 def _keras_hits(case: Case) -> Iterator[Hit]:
     """`fit` reads generators and Sequences with one thread unless it is given more."""
     program = case.program
-    found: dict[str, list[tuple[Training, Feed, str]]] = {}
-    for training in case.trainings:
-        if training.kind != "keras" or not isinstance(training.node, ast.Call) or not program.is_own(training.node):
+    found: dict[str, list[tuple[ast.Call, Feed, str]]] = {}
+    trains = [(one.node, one.data) for one in case.trainings if one.kind == "keras"]
+    passes = program.calls_to("predict_generator", "evaluate_generator", "predict", "evaluate") if not case.trainings else []
+    for node, data in trains or [(call, call.args[0]) for call in passes if call.args]:
+        if not isinstance(node, ast.Call) or not program.is_own(node):
             continue
-        if all(number in (0, 1) for number in argument_values(program, training.node, "workers", None, 1)):
-            for feed in feeds(program, training.data):
+        if all(number in (0, 1) for number in argument_values(program, node, "workers", None, 1)):
+            for feed in feeds(program, data):
                 if why := _keras_work(case, feed):
-                    found.setdefault(feed.kind, []).append((training, feed, why))
+                    found.setdefault(feed.kind, []).append((node, feed, why))
     for kind, some in found.items():
-        nodes = [one.node for one, _, _ in some] + [feed.call for _, feed, _ in some if program.is_own(feed.call)]
-        said = f"`{program.text(some[0][0].node, 50)}` reads with one thread: {some[0][2]}"
+        nodes = [node for node, _, _ in some] + [feed.call for _, feed, _ in some if program.is_own(feed.call)]
+        said = f"`{program.text(some[0][0], 50)}` reads with one thread: {some[0][2]}"
         yield case.hit(nodes, said, _KERAS_FIXES[kind], workers=1)
 
 

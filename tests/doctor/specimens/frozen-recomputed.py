@@ -25,7 +25,7 @@ for epoch in range(20):
             features = encoder(images)
         loss = head_model(features).sum()
         loss.backward()
-# === random crops: a note
+# === random crops, twenty epochs: the validation images stay the same
 import torch, torchvision
 from torch.utils.data import DataLoader
 from torchvision import transforms
@@ -34,7 +34,7 @@ steps = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTens
 loader = DataLoader(ImageFolder("photos", transform=steps), num_workers=4)
 model = torchvision.models.resnet50()
 for p in model.parameters():
-    p.requires_grad = False  # expect: note code
+    p.requires_grad = False  # expect: choke code
 model.fc = torch.nn.Linear(2048, 5)
 for epoch in range(20):
     for images, labels in loader:  # expect: further

@@ -37,3 +37,7 @@ train = A.Compose([A.Resize(128, 128), A.OneOf([A.MotionBlur(), A.MedianBlur()],
 # === silent: kornia works on the batch
 import kornia
 train = kornia.Compose([kornia.RandomPerspective(), kornia.ElasticTransform()])
+# === images of a known small set, scaled up from files
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+data = ImageFolder("../input/aerial-cactus/train", transforms.Compose([transforms.Resize(224), transforms.ToTensor()]))  # expect: choke code

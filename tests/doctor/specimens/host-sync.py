@@ -62,3 +62,10 @@ with torch.no_grad():
     for images, labels in val_loader:
         found.append(model(images.cuda()).argmax(1).flatten())
 print(f1_score(labels_all, torch.cat(found).cpu()))
+# === a read for each sample in evaluation
+import torch
+with torch.no_grad():
+    for images, names in test_loader:
+        found = model(images.cuda()).argmax(1)
+        for i in range(len(names)):
+            rows.append((names[i], found[i].item()))  # expect: choke code

@@ -10,9 +10,12 @@ for path in glob.glob("photos/*"):
 import cv2, glob
 images = [cv2.imread(path) for path in glob.glob("photos/*")]  # expect: choke outputs
 #> MemoryError: Unable to allocate 8.2 GiB for an array
-# === nothing is known: a note
+# === nothing is known of their number: a risk
 import cv2, glob
-images = [cv2.imread(path) for path in glob.glob("photos/*")]  # expect: note code
+images = [cv2.imread(path) for path in glob.glob("photos/*")]  # expect: risk code
+# === small ones: a note
+import cv2, glob
+images = [cv2.resize(cv2.imread(path), (64, 64)) for path in glob.glob("photos/*")]  # expect: note code
 # === silent: a hundred images
 #%%
 import cv2, glob

@@ -63,3 +63,16 @@ for images, labels in loader:  # expect: choke code
     loss = model(images).sum()
     loss.backward()
     optimizer.step()
+# === the outputs show twenty minutes on the CPU
+#%%
+import torch
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+print(device)
+#> cpu
+#%%
+model = Net().to(device)
+for epoch in range(2):
+    for images, labels in loader:  # expect: choke outputs
+        model(images.to(device)).sum().backward()
+#> Epoch 1 took 600 s
+#> Epoch 2 took 600 s

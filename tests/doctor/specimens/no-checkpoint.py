@@ -66,3 +66,20 @@ keras.Sequential([]).fit(x, y, epochs=50, callbacks=calls)
 # === silent: Lightning saves by itself
 import lightning as L
 L.Trainer(max_epochs=50).fit(model)
+# === the second model is never saved
+from tensorflow import keras
+first = keras.Sequential([])
+first.fit(x, y, epochs=12)
+first.save("first.keras")
+second = keras.Sequential([])
+second.fit(x, y, epochs=12)  # expect: choke code
+# === a number of epochs that is not in the code
+import torch
+for epoch in range(settings.epochs):  # expect: choke code
+    for images, labels in loader:
+        net(images).sum().backward()
+# === silent: an inner part of a training, called from elsewhere
+import torch
+def train_epoch(net, loader):
+    for images, labels in loader:  # expect: note code
+        net(images).sum().backward()

@@ -33,3 +33,9 @@ for images, labels in loader:
 from tensorflow import keras
 keras.mixed_precision.set_global_policy("mixed_float16")
 keras.Sequential([]).fit(x, y, epochs=3)
+# === a large network on CUDA
+import torch, timm
+model = timm.create_model("vit_large_patch16_224").to("cuda")
+for epoch in range(9):
+    for images, labels in loader:  # expect: choke code
+        model(images.cuda()).sum().backward()

@@ -26,3 +26,12 @@ def load(path):
     return tf.io.decode_jpeg(tf.io.read_file(path))
 data = tf.data.Dataset.list_files("photos/*").map(load, num_parallel_calls=8).batch(32).prefetch(2)
 tf.keras.Sequential([]).fit(data, epochs=9)
+# === Python reads one image after another behind `from_generator`
+import cv2
+import tensorflow as tf
+def reader(paths):
+    def read():
+        for path in paths:
+            yield cv2.imread(path)
+    return read
+data = tf.data.Dataset.from_generator(reader(paths), tf.float32)  # expect: choke code

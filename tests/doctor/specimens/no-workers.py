@@ -90,3 +90,26 @@ class Photos(Dataset):
 def try_it():
     loader = DataLoader(Photos())
     print(next(iter(loader)))
+# === prediction from a generator
+from tensorflow import keras
+from keras.preprocessing.image import ImageDataGenerator
+model = keras.models.load_model("m.keras")
+test = ImageDataGenerator().flow_from_directory("test")  # expect: further
+model.predict(test)  # expect: choke code
+# === a loop over paths, read by a function that is not here
+import torch
+from helpers import load_image_rgb
+for path in paths:  # expect: choke code
+    net(load_image_rgb(path)).sum().backward()
+# === a dataset that is not here
+import cv2
+from elsewhere import Photos
+from torch.utils.data import DataLoader
+for images, labels in DataLoader(Photos("train"), batch_size=8):  # expect: choke code
+    net(images).sum().backward()
+# === silent: a dataset of tensors that is not here
+import cv2
+from elsewhere import FeatureSet
+from torch.utils.data import DataLoader
+for rows, labels in DataLoader(FeatureSet("train"), batch_size=8):
+    net(rows).sum().backward()

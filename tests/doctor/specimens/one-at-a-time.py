@@ -24,10 +24,20 @@ with torch.no_grad():
 # === one image per step, nothing known
 import torch
 from torch.utils.data import DataLoader
-loader = DataLoader(data, batch_size=1)  # expect: note code
+loader = DataLoader(data, batch_size=1)  # expect: choke code
 with torch.no_grad():
     for images, labels in loader:
         model(images)
+# === one image after another through Keras' own preprocessing
+import os
+import numpy as np
+from keras.applications.vgg16 import VGG16, preprocess_input
+from keras.preprocessing import image
+model = VGG16(include_top=False)
+for name in os.listdir("photos"):
+    pixels = np.expand_dims(image.img_to_array(image.load_img("photos/" + name)), axis=0)
+    pixels = preprocess_input(pixels)
+    found.append(model.predict(pixels))  # expect: choke code
 # === silent: a handful, shown
 import numpy as np
 from tensorflow import keras

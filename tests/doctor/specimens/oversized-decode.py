@@ -33,3 +33,20 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 root = "../input/siim-isic-melanoma"
 data = ImageFolder(root, transforms.Compose([transforms.RandomCrop(512), transforms.ToTensor()]))
+# === nothing is random, and thirty epochs decode again
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+steps = transforms.Compose([transforms.Resize(224), transforms.ToTensor()])
+loader = DataLoader(ImageFolder("photos", steps), num_workers=4)  # expect: choke code
+for epoch in range(30):
+    for images, labels in loader:  # expect: further
+        model(images).sum().backward()
+# === silent: a transform that is not here
+from my_transforms import train_steps
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos", transform=train_steps), num_workers=4)
+for epoch in range(30):
+    for images, labels in loader:
+        model(images).sum().backward()
