@@ -47,11 +47,13 @@ def draw(table: pd.DataFrame, seed: int) -> dict[str, NDArray[np.int64]]:
 
 def answer(feats: NDArray[Any], problem: Problem, *, refit: bool, tta: bool = False) -> NDArray[np.float32]:
     """Probabilities for the test split, calibrated on val."""
-    source, val = ArraySource(feats), problem.positions("val")
+    source, val, test = ArraySource(feats), problem.positions("val"), problem.positions("test")
+    views = range(source.num_views if tta else 1)
     head = solve_head(source, problem, seed=0)
-    temperature = fit_temperature(head.predict(source, val, device=CPU, tta=tta), problem.targets[val])[0]
+    outputs = np.mean([head.logits(source.rows(val, view)) for view in views], axis=0)
+    temperature = fit_temperature(outputs, problem.targets[val])[0]
     head = refit_head(source, problem, head, device=CPU) if refit else head
-    return softmax(head.predict(source, problem.positions("test"), device=CPU, tta=tta) / temperature)
+    return softmax(np.mean([head.logits(source.rows(test, view)) for view in views], axis=0) / temperature)
 
 
 def one_split(problem: Problem, encoders: list[NDArray[np.float16]], mirrored: NDArray[np.float16] | None) -> dict[str, Any]:

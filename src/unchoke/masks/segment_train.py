@@ -41,7 +41,7 @@ from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_se
 from unchoke.runs.experiment_store import RunRow
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
-from unchoke.training.build_record import Judgement, RunOrigin, TrainingOutcome, as_typed, build_record
+from unchoke.training.build_record import TrainingOutcome, as_typed, build_record
 from unchoke.training.network.distributed import taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
@@ -175,9 +175,9 @@ def _run(
             baselines = _judge_baselines(session, material, trees)
         with session.stage("report", "gallery"):
             pictures = _gallery(session, material, features, segmenter)
-            origin, judgement = _origin(session, material, features), _judgement(scores, notes)
-            more = {**pictures, **baselines, **profiled.about()}
-            record = build_record(session, run, origin, trained, judgement, **more)
+            parts = _origin(session, material, features) | _scores(scores, notes) | pictures | baselines | profiled.about()
+            num_run = features.num_items_run if features else 0
+            record = build_record(session, run, trained, num_images_run=num_run, **parts)
             atomic.write_text(folder / "predictions.csv", _patch_table(material, trained))
             atomic.write_json(folder / "history.json", trained.history)
         return record
@@ -235,7 +235,7 @@ def _gallery(session: Session, material: PatchMaterial, features: Extraction | N
     return {"gallery": gallery, "legend": legend}
 
 
-def _origin(session: Session, material: PatchMaterial, features: Extraction | None) -> RunOrigin:
+def _origin(session: Session, material: PatchMaterial, features: Extraction | None) -> dict[str, Any]:
     """What the record says of the scenes, their patches and the network."""
     spec, counts = material.spec, Counter(patch.split for patch in material.patches)
     data = DataRecord(
@@ -257,21 +257,26 @@ def _origin(session: Session, material: PatchMaterial, features: Extraction | No
         "image_px": spec.patch_px,
         "pyramid": spec.to_dict(),
     }
-    task = TaskRecord(kind="segmentation", names=list(material.class_names))
-    num_run = features.num_items_run if features else 0
-    return RunOrigin(task, data, EncoderRecord(**encoder), material.findings, material.quarantined, num_run)
+    return {
+        "task": TaskRecord(kind="segmentation", names=list(material.class_names)),
+        "data": data,
+        "encoder": EncoderRecord(**encoder),
+        "findings": material.findings,
+        "quarantine": material.quarantined,
+        "unscored": [],
+    }
 
 
-def _judgement(scores: dict[str, MaskScores], notes: Sequence[str]) -> Judgement:
+def _scores(scores: dict[str, MaskScores], notes: Sequence[str]) -> dict[str, Any]:
     own = ["figures are over pixels of stitched masks; neighbouring pixels are alike, so no interval is given"]
     if "test" not in scores:
         own.append("no test area: the figures are those of the validation patches, which also picked the epoch")
-    return Judgement(
-        {split: {name: Interval(value) for name, value in found.metrics().items()} for split, found in scores.items()},
-        {split: found.per_class for split, found in scores.items() if split == "test"},
-        {split: found.confusion for split, found in scores.items() if split == "test"},
-        notes=[*notes, *own],
-    )
+    return {
+        "metrics": {split: {name: Interval(value) for name, value in found.metrics().items()} for split, found in scores.items()},
+        "per_class": {split: found.per_class for split, found in scores.items() if split == "test"},
+        "confusion": {split: found.confusion for split, found in scores.items() if split == "test"},
+        "notes": [*notes, *own],
+    }
 
 
 def _patch_table(material: PatchMaterial, trained: TrainingOutcome) -> str:

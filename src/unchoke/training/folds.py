@@ -39,7 +39,7 @@ from unchoke.runs.report.summary import ReportedMetric
 from unchoke.runs.session import Session
 from unchoke.training.results import FitResult, plain_metrics
 from unchoke.training.scoring.judge import number_groups
-from unchoke.training.scoring.predictions import GROUP, TRUTH_CONFIDENCE, load_predictions, probability_column
+from unchoke.training.scoring.predictions import GROUP, TRUTH_CONFIDENCE, load_predictions
 from unchoke.training.scoring.scores import ConstantAnswer, Scores, score
 
 OOF_FILE = "oof.csv"
@@ -226,7 +226,7 @@ def _commonest_share(results: Sequence[FitResult]) -> float | None:
 
 def _kept_logits(oof: pd.DataFrame, codes: dict[str, NDArray[np.int64]], names: Sequence[str]) -> NDArray[np.float32] | None:
     """Logits with the probabilities that were kept, the predicted class above all others; None where they were not."""
-    columns = [probability_column(name) for name in names]
+    columns = [f"p/{name}" for name in names]
     rows = np.arange(len(oof))
     if set(columns) <= set(oof.columns):
         chances = oof[columns].to_numpy(np.float64)

@@ -22,13 +22,12 @@ from unchoke.runs.session import Session, tell_if_done
 from unchoke.runs.stretches import FILE as STRETCHES_FILE
 from unchoke.runs.stretches import StretchLog, training_key
 from unchoke.training.build_record import (
-    Judgement,
     RunMaterial,
-    RunOrigin,
     TrainingOutcome,
     as_typed,
     build_record,
     enter_run,
+    photo_parts,
     prediction_extra,
 )
 from unchoke.training.data import Problem, digest_judged
@@ -67,11 +66,13 @@ def run_training(
         curve = _learning_curve(session, trained, problem, groups)
         trained.save(folder / "checkpoints" / "best_head.pt", prediction_extra(material.encoder, temperature=judged.temperature))
         with session.stage("report"):
-            origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
-            more = profiled.about() | curve | ({"group_gap": material.group_gap} if material.group_gap else {})
+            parts = photo_parts(session, material, judged) | profiled.about() | curve
+            if material.group_gap:
+                parts["group_gap"] = material.group_gap
             if (corrected := compare_before(session, run, problem, judged)) is not None:
-                more["corrections"] = corrected
-            record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **more)
+                parts["corrections"] = corrected
+            num_run = material.encoder.num_images_run
+            record = build_record(session, run, trained, num_images_run=num_run, planned_bytes=planned_bytes, **parts)
             _save_files(folder, material, trained, judged)
         return record
 

@@ -10,8 +10,8 @@ import torch
 
 from unchoke.core.events import Event, ignore
 from unchoke.training.data import ArraySource, Problem
-from unchoke.training.heads.heads import HeadConfig, TrainResult
-from unchoke.training.heads.train_heads import train_heads
+from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.train_heads import TrainResult, train_heads
 
 Made = tuple[ArraySource, Problem]
 

@@ -28,18 +28,18 @@ from unchoke.runs.report.summary import describe_config
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import FeatureSource, Problem
-from unchoke.training.heads.heads import HeadConfig, TrainedHead, TrainResult, save_head
+from unchoke.training.heads.heads import HeadConfig, TrainedHead, save_head
 from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS, strength_at
-from unchoke.training.heads.train_heads import train_heads, warm_heads
+from unchoke.training.heads.train_heads import TrainResult, train_heads, warm_heads
 from unchoke.training.scoring.judge import JUDGED, run_head
 from unchoke.training.scoring.learning_curve import RidgeRefit
 from unchoke.training.scoring.selection import automatic_weights
 
 _FEW = 2
-_UNCHOSEN_STRENGTH = STRENGTHS[5]
+_DEFAULT_STRENGTH = STRENGTHS[5]
 """Where no val split can tell which suits."""
 _OF_STEPS = ("lr", "label_smoothing", "mixup", "patience", "batch_size")
-"""Options that concern training step by step."""
+"""Options that only mean something for a head that is trained step by step."""
 _MAX_BATCH, _MIN_BATCH, _STEPS_PER_EPOCH = 256, 32, 20
 _RATIO = 1.1673039782614187
 _OVERRIDES = ("lr", "weight_decay", "label_smoothing", "mixup", "class_weights", "patience")
@@ -60,7 +60,7 @@ class HeadTrainer:
         session, device = self._session, torch_device(self._session.policy)
         profiler = session.profiler or NO_PROFILER
         session.chose(
-            Choice("head_threads", 1, "heads are small: threads that wait for one another cost more than they gain", CLAIMED)
+            Choice("head_threads", 1, "heads are small: threads that wait for each other cost more than they gain", CLAIMED)
         )
         if session.cluster is not None:
             session.on_event(Note("heads train on this machine, in seconds: the cluster is for the features they train on"))
@@ -92,7 +92,7 @@ class HeadTrainer:
         )
 
     def _refitted(self, picked: TrainedHead, device: torch.device) -> TrainedHead:
-        """What val picked, trained once more with what val knows, unless somebody does not want it."""
+        """What val picked, trained once more with val, unless the settings say otherwise."""
         session, num_val = self._session, len(self._problem.positions("val"))
         if session.settings.refit is False or not num_val:
             return picked
@@ -109,7 +109,7 @@ class HeadTrainer:
 
 
 def _winner(result: TrainResult) -> Choice:
-    """Which configuration was picked, in the words in which they differ, and by what."""
+    """Which configuration was picked, described by what differs, and why."""
     configs, picked = [row.config.to_dict() for row in result.all], result.all[result.best_index]
     reason = f"the best of {len(configs):,} by validation {metric_label(result.metric)}" if len(configs) > 1 else "the only one"
     evidence = {**picked.config.to_dict(), "best_epoch": picked.best_epoch}
@@ -117,7 +117,7 @@ def _winner(result: TrainResult) -> Choice:
 
 
 def warm_up_heads(session: Session) -> Steps[None]:
-    """For a `HeadStart` beside extraction: on a card, the kernels that training heads will need; nothing on a CPU."""
+    """For a `HeadStart` beside extraction: on a GPU, the kernels that training heads will need; nothing on a CPU."""
     device = torch_device(session.policy)
     if not is_cpu(device):
         warm_heads(device, [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="gentle")])
@@ -125,7 +125,7 @@ def warm_up_heads(session: Session) -> Steps[None]:
 
 
 def keeping_choices(session: Session) -> OnEvent:
-    """Tell the session's listener, and keep choices for the record."""
+    """Pass events on to the session's listener, and keep choices for the record."""
 
     def listen(event: Event) -> None:
         if isinstance(event, Chosen):
@@ -138,34 +138,23 @@ def keeping_choices(session: Session) -> OnEvent:
 
 def choose_configs(session: Session, problem: Problem) -> list[HeadConfig]:
     """The heads to train: a sweep, one of the kind asked for, or a few for validation to pick from."""
-    settings = session.settings
+    settings, given = session.settings, session.settings.given()
     batch_size = settings.batch_size
     if batch_size is None:
         choice = choose_batch_size(len(problem.positions("train")))
         session.chose(choice)
         batch_size = int(choice.value)
-    common: dict[str, Any] = {"seed": settings.seed, "epochs": settings.epochs, "batch_size": batch_size}
     num = settings.sweep or (_FEW if settings.head is None else 1)
-    stepwise = _asks_for_steps(settings)
-    configs = default_sweep(problem, num=num, stepwise=stepwise, **common)
+    stepwise = any(given.get(name) is not None for name in _OF_STEPS) or settings.epochs != Settings().epochs
+    configs = default_sweep(
+        problem, num=num, seed=settings.seed, epochs=settings.epochs, batch_size=batch_size, stepwise=stepwise
+    )
     if settings.head is not None:
         plain: dict[str, Any] = {"solver": "adamw", "epochs": settings.epochs, "patience": 0}
         configs = [config if config.kind == settings.head else replace(config, kind=settings.head, **plain) for config in configs]
-    given = {name: getattr(settings, name) for name in _OVERRIDES if getattr(settings, name) is not None}
-    return list(dict.fromkeys(_overridden(config, given) for config in configs))
-
-
-def _asks_for_steps(settings: Settings) -> bool:
-    """Whether an option is in force that only means something for a head that is trained step by step."""
-    given = settings.given()
-    return any(given.get(name) is not None for name in _OF_STEPS) or settings.epochs != Settings().epochs
-
-
-def _overridden(config: HeadConfig, given: dict[str, Any]) -> HeadConfig:
-    """A head that is solved with a given penalty needs no path of them."""
-    if config.solver == "lbfgs" and "weight_decay" in given:
-        return replace(config, epochs=1, **given)
-    return replace(config, **given)
+    overrides = {name: getattr(settings, name) for name in _OVERRIDES if getattr(settings, name) is not None}
+    solved = {**overrides, "epochs": 1} if "weight_decay" in overrides else overrides  # a given penalty needs no path of them
+    return list(dict.fromkeys(replace(one, **(solved if one.solver == "lbfgs" else overrides)) for one in configs))
 
 
 def choose_batch_size(num_train: int) -> Choice:
@@ -198,36 +187,6 @@ def default_sweep(
     return [*first, *spread][: max(1, num)]
 
 
-def solved_head(problem: Problem, common: dict[str, Any]) -> HeadConfig:
-    """A linear head that is solved along all strengths, or for a middle one where no val split tells which suits."""
-    if len(problem.positions("val")):
-        return HeadConfig("linear", solver="lbfgs", **{**common, "epochs": len(STRENGTHS), "patience": PATIENCE})
-    return HeadConfig("linear", solver="lbfgs", weight_decay=_UNCHOSEN_STRENGTH, **{**common, "epochs": 1})
-
-
-def refit_head(source: FeatureSource, problem: Problem, head: TrainedHead, *, device: torch.device) -> TrainedHead:
-    """`head` trained on train and val together: at the strength, or for the epochs, that suited without val."""
-    both = np.sort(np.concatenate([problem.positions("train"), problem.positions("val")]))
-    whole = replace(problem, splits={"train": both})
-    config = replace(head.config, epochs=head.best_epoch, patience=0)
-    if head.config.solver == "lbfgs":
-        config = replace(config, epochs=1, weight_decay=strength_at(head.config, head.best_epoch - 1))
-    again = train_heads(source, whole, [config], device=device, on_event=ignore).best
-    return replace(again, config=head.config, best_epoch=head.best_epoch, val=head.val, without_val=head)
-
-
-def solve_head(source: FeatureSource, problem: Problem, *, seed: int, strength: float | None = None) -> TrainedHead:
-    """The best linear head on these features, or the one of a given strength, in a second or some: nothing is kept of it."""
-    common: dict[str, Any] = {"seed": seed}
-    if problem.kind == "classification":
-        common["class_weights"] = automatic_weights(problem.targets[problem.positions("train")])
-    config = solved_head(problem, common)
-    if strength is not None:
-        config = replace(config, epochs=1, weight_decay=strength)
-    with one_thread():
-        return train_heads(source, problem, [config], device=torch.device("cpu"), on_event=ignore).best
-
-
 def _spread_config(number: int, common: dict[str, Any], *, classes: bool) -> HeadConfig:
     """The `number`-th point of an additive sequence with the ratios of the generalised golden section in four dimensions."""
     rate, decay, smooth, mixed = ((0.5 + (number + 1) * _RATIO**-power) % 1 for power in (1, 2, 3, 4))
@@ -241,3 +200,32 @@ def _spread_config(number: int, common: dict[str, Any], *, classes: bool) -> Hea
         mixup=[0.0, 0.2][int(mixed * 2)],
         **common,
     )
+
+
+def solved_head(problem: Problem, common: dict[str, Any]) -> HeadConfig:
+    """A linear head that is solved along all strengths, or for a middle one where no val split tells which suits."""
+    if len(problem.positions("val")):
+        return HeadConfig("linear", solver="lbfgs", **{**common, "epochs": len(STRENGTHS), "patience": PATIENCE})
+    return HeadConfig("linear", solver="lbfgs", weight_decay=_DEFAULT_STRENGTH, **{**common, "epochs": 1})
+
+
+def refit_head(source: FeatureSource, problem: Problem, head: TrainedHead, *, device: torch.device) -> TrainedHead:
+    """`head` trained on train and val together: at the strength, or for the epochs, that suited without val."""
+    both = np.sort(np.concatenate([problem.positions("train"), problem.positions("val")]))
+    config = replace(head.config, epochs=head.best_epoch, patience=0)
+    if head.config.solver == "lbfgs":
+        config = replace(config, epochs=1, weight_decay=strength_at(head.config, head.best_epoch - 1))
+    again = train_heads(source, replace(problem, splits={"train": both}), [config], device=device, on_event=ignore).best
+    return replace(again, config=head.config, best_epoch=head.best_epoch, val=head.val, without_val=head)
+
+
+def solve_head(source: FeatureSource, problem: Problem, *, seed: int, strength: float | None = None) -> TrainedHead:
+    """The best linear head on these features, or the one of a given strength, within a second or so; nothing is written."""
+    common: dict[str, Any] = {"seed": seed}
+    if problem.kind == "classification":
+        common["class_weights"] = automatic_weights(problem.targets[problem.positions("train")])
+    config = solved_head(problem, common)
+    if strength is not None:
+        config = replace(config, epochs=1, weight_decay=strength)
+    with one_thread():
+        return train_heads(source, problem, [config], device=torch.device("cpu"), on_event=ignore).best

@@ -1,4 +1,4 @@
-"""The heads: what they are called, how they begin, and how a stack of them runs on one batch at once.
+"""The heads: their settings and formulas, for a stack of them on one batch at once; and a trained head, in memory and in a file.
 
 In: a `HeadConfig` and standardised features. Out: parameters, and outputs (n, K, outputs) of K heads of one shape. The
 first layer of every head is linear, so all K share one matrix product, and mixing two inputs equals mixing their first-
@@ -7,7 +7,8 @@ layer outputs: each head can have its own mix-up without its own batch. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,6 @@ from torch.nn import functional as F
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import HeadKind
-from unchoke.core.timeline import Timeline
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import FeatureSource, Positions, ProblemKind, Standardiser
 from unchoke.training.sampling import Scaler, batches
@@ -28,6 +28,7 @@ from unchoke.training.sampling import Scaler, batches
 ClassWeights = Literal["none", "gentle", "tempered", "balanced"]
 Solver = Literal["adamw", "lbfgs"]
 Params = dict[str, torch.Tensor]
+HEAD_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,20 @@ class HeadConfig:
     solver: Solver = "adamw"
 
     def __post_init__(self) -> None:
-        faults = [*_config_faults(self)]
-        if faults:
+        wrong = [f"lr {self.lr}"] if not self.lr > 0 else []
+        if self.solver == "lbfgs" and (self.kind != "linear" or self.mixup or self.label_smoothing):
+            wrong.append("solver lbfgs is for linear heads without mix-up and label smoothing")
+        for names, low, high in (
+            (("weight_decay", "mixup", "patience"), 0, math.inf),
+            (("dropout", "label_smoothing"), 0, 1),
+            (("hidden", "epochs", "batch_size"), 1, math.inf),
+        ):
+            wrong += [f"{name} {getattr(self, name)}" for name in names if not low <= getattr(self, name) < high]
+        if wrong:
             raise UsageError(
-                f"this head cannot be trained: {'; '.join(faults)}",
+                f"this head cannot be trained: {'; '.join(wrong)}",
                 code="bad-head",
-                why="rates are positive, shares lie between 0 and 1, counts are whole",
+                why="learning rates are positive, shares lie between 0 and 1, counts are whole",
                 try_="leave the option out to get a value that works",
             )
 
@@ -70,30 +79,8 @@ class HeadConfig:
         return {name: value for name, value in asdict(self).items() if (name, value) != ("solver", "adamw")}
 
 
-def _config_faults(config: HeadConfig) -> Iterator[str]:
-    if config.kind not in ("linear", "mlp", "attention"):
-        yield f"kind {config.kind!r} is not linear, mlp or attention"
-    if config.class_weights not in ("none", "gentle", "tempered", "balanced"):
-        yield f"class_weights {config.class_weights!r} is not none, gentle, tempered or balanced"
-    if config.solver == "lbfgs" and (config.kind != "linear" or config.mixup or config.label_smoothing):
-        yield "solver lbfgs is for linear heads without mix-up and label smoothing"
-    if not config.lr > 0:
-        yield f"lr {config.lr}"
-    for name in ("weight_decay", "mixup", "patience"):
-        if not getattr(config, name) >= 0:
-            yield f"{name} {getattr(config, name)}"
-    for name in ("dropout", "label_smoothing"):
-        if not 0 <= getattr(config, name) < 1:
-            yield f"{name} {getattr(config, name)}"
-    for name in ("hidden", "epochs", "batch_size"):
-        if getattr(config, name) < 1:
-            yield f"{name} {getattr(config, name)}"
-
-
 def init_params(config: HeadConfig, *, dim: int, num_outputs: int) -> Params:
-    """How a head begins: a function of its seed and shape. What lies right on the features starts at zero, hidden layers at
-    random.
-    """
+    """The first parameters of a head, by seed and shape. Layers right on the features start at zero, hidden ones at random."""
     if config.kind == "linear":
         return {"weight": torch.zeros(num_outputs, dim), "bias": torch.zeros(num_outputs)}
     generator = torch.Generator().manual_seed(hash_int(config.seed, "init") >> 1)
@@ -127,38 +114,31 @@ def unstack_params(stacked: Params, member: int) -> Params:
     return {name: tensor[member].detach().clone().cpu() for name, tensor in stacked.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """What makes training differ from prediction for one batch: mix-up shares (K,) or None, and a dropout mask or None.
+def forward(
+    kind: HeadKind,
+    stacked: Params,
+    feats: torch.Tensor,
+    *,
+    mix: torch.Tensor | None = None,
+    dropout: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Outputs (n, K, outputs) for feats (n, dim); an attention head takes (n, views, dim).
 
-    The mask (n, K, hidden) is already divided by the share that is kept.
+    While training, `mix` (K,) is each head's share of mix-up, and `dropout` a mask (n, K, hidden), already divided by the share
+    that is kept.
     """
-
-    mix: torch.Tensor | None = None
-    dropout: torch.Tensor | None = None
-
-
-QUIET = Noise()
-
-
-def forward(kind: HeadKind, stacked: Params, feats: torch.Tensor, *, noise: Noise = QUIET) -> torch.Tensor:
-    """Outputs (n, K, outputs) for feats (n, dim); an attention head takes (n, views, dim)."""
     if kind == "linear":
-        return _mixed(_shared(feats, stacked["weight"], stacked["bias"]), noise)
+        return _mixed(_shared(feats, stacked["weight"], stacked["bias"]), mix)
     if kind == "mlp":
-        hidden = _mixed(_shared(feats, stacked["hidden.weight"], stacked["hidden.bias"]), noise).relu()
-        hidden = hidden if noise.dropout is None else hidden * noise.dropout
+        hidden = _mixed(_shared(feats, stacked["hidden.weight"], stacked["hidden.bias"]), mix).relu()
+        hidden = hidden if dropout is None else hidden * dropout
         products = torch.bmm(hidden.transpose(0, 1), stacked["weight"].transpose(1, 2))
         return products.transpose(0, 1) + stacked["bias"]
-    return _attend(stacked, feats, noise)
-
-
-def _attend(stacked: Params, feats: torch.Tensor, noise: Noise) -> torch.Tensor:
-    """The outputs of each view, averaged by a learned share: the same as pooling the views first, without K pooled copies."""
-    hidden = _mixed(_shared(feats, stacked["score.weight"], stacked["score.bias"]), noise).tanh()
-    hidden = hidden if noise.dropout is None else hidden * noise.dropout.unsqueeze(1)
+    # The outputs of each view, averaged by a learned share: the same as pooling the views first, without K pooled copies.
+    hidden = _mixed(_shared(feats, stacked["score.weight"], stacked["score.bias"]), mix).tanh()
+    hidden = hidden if dropout is None else hidden * dropout.unsqueeze(1)
     shares = (hidden * stacked["score.query"]).sum(-1).softmax(dim=1)
-    outputs = _mixed(_shared(feats, stacked["weight"], stacked["bias"]), noise)
+    outputs = _mixed(_shared(feats, stacked["weight"], stacked["bias"]), mix)
     return (outputs * shares.unsqueeze(-1)).sum(dim=1)
 
 
@@ -167,15 +147,9 @@ def _shared(feats: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     return F.linear(feats, weight.flatten(0, 1), bias.flatten()).view(*feats.shape[:-1], *bias.shape)
 
 
-def _mixed(values: torch.Tensor, noise: Noise) -> torch.Tensor:
+def _mixed(values: torch.Tensor, mix: torch.Tensor | None) -> torch.Tensor:
     """Each row mixed with its partner, the batch read backwards; batches are shuffled, so any fixed pairing will do."""
-    if noise.mix is None:
-        return values
-    return torch.lerp(values.flip(0), values, noise.mix.unsqueeze(-1))
-
-
-HEAD_FORMAT = 1
-_WITHOUT_VAL = "without_val"
+    return values if mix is None else torch.lerp(values.flip(0), values, mix.unsqueeze(-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,41 +169,38 @@ class TrainedHead:
     best_epoch: int
     val: dict[str, float] = field(default_factory=dict)
     without_val: TrainedHead | None = None
-    """Where this one saw the val split, too: the one that did not, which val is judged by."""
+    """Where this one was trained on val, too: the one that was not, which gives the scores of val."""
 
     @property
     def dim(self) -> int:
         return len(self.standardiser.mean)
 
-    def logits(self, feats: NDArray[Any], *, device: torch.device | None = None) -> NDArray[np.float32]:
+    def logits(self, feats: NDArray[Any]) -> NDArray[np.float32]:
         """Outputs (n, outputs) for raw features (n, dim), or (n, views, dim) for an attention head."""
         if feats.ndim == 2 and self.config.kind == "attention":
             feats = feats[:, None, :]
         self._check_shape(feats.shape)
-        place = device or self.params["bias"].device
-        scaled = Scaler.on(place, self.standardiser)(torch.from_numpy(np.ascontiguousarray(feats)).to(place, copy=True))
-        return self._outputs(stack_params([self.params], device=place), scaled)
+        device = self.params["bias"].device
+        scaled = Scaler.on(device, self.standardiser)(torch.from_numpy(np.ascontiguousarray(feats)).to(device, copy=True))
+        return self._outputs(stack_params([self.params], device=device), scaled)
 
     @torch.no_grad()
     def predict(
-        self, source: FeatureSource, positions: Positions, *, device: torch.device, chunk: int = 1024, tta: bool = False
+        self, source: FeatureSource, positions: Positions, *, device: torch.device, chunk: int = 1024
     ) -> NDArray[np.float32]:
-        """Outputs (n, outputs) in the order of `positions`, read chunk by chunk.
-
-        Linear and MLP heads look at the plain view; with `tta` they look at every cached view and average the outputs. An
-        attention head always looks at all views.
+        """Outputs (n, outputs) in the order of `positions`, read chunk by chunk. Linear and MLP heads see the plain view, an
+        attention head all views.
         """
         stacked = stack_params([self.params], device=device)
         scaler = Scaler.on(device, self.standardiser)
         self._check_shape((len(positions), source.dim))
-        shown: list[int | None] = [None] if self.config.kind == "attention" else [*range(source.num_views if tta else 1)]
-        total = np.zeros((len(positions), len(self.names)), dtype=np.float32)
-        for view in shown:
-            start = 0
-            for batch in batches(source, positions, views=view, batch_size=chunk, scaler=scaler):
-                total[start : start + len(batch.positions)] += self._outputs(stacked, batch.feats)
-                start += len(batch.positions)
-        return total / np.float32(len(shown))
+        view = None if self.config.kind == "attention" else 0
+        stream = batches(source, positions, views=view, batch_size=chunk, scaler=scaler)
+        outputs, start = np.empty((len(positions), len(self.names)), np.float32), 0
+        for batch in stream:
+            outputs[start : start + len(batch.positions)] = self._outputs(stacked, batch.feats)
+            start += len(batch.positions)
+        return outputs
 
     @torch.no_grad()
     def _outputs(self, stacked: Params, scaled: torch.Tensor) -> NDArray[np.float32]:
@@ -249,30 +220,28 @@ class TrainedHead:
 
 def save_head(head: TrainedHead, path: Path, *, extra: dict[str, Any]) -> None:
     """Write `head` and `extra` (plain values and tensors) to `path`."""
-    save_tensors(
-        path,
-        {
-            "format": HEAD_FORMAT,
-            "config": head.config.to_dict(),
-            **_weights(head),
-            "kind": head.kind,
-            "names": list(head.names),
-            "best_epoch": head.best_epoch,
-            "val": head.val,
-            **({} if head.without_val is None else {_WITHOUT_VAL: _weights(head.without_val)}),
-            "extra": extra,
-        },
-    )
 
+    def weights(one: TrainedHead) -> dict[str, Any]:
+        return {
+            "params": one.params,
+            "feature_mean": torch.from_numpy(one.standardiser.mean),
+            "feature_std": torch.from_numpy(one.standardiser.std),
+            "target_mean": torch.from_numpy(one.target_mean),
+            "target_std": torch.from_numpy(one.target_std),
+        }
 
-def _weights(head: TrainedHead) -> dict[str, Any]:
-    return {
-        "params": head.params,
-        "feature_mean": torch.from_numpy(head.standardiser.mean),
-        "feature_std": torch.from_numpy(head.standardiser.std),
-        "target_mean": torch.from_numpy(head.target_mean),
-        "target_std": torch.from_numpy(head.target_std),
+    content = {
+        "format": HEAD_FORMAT,
+        "config": head.config.to_dict(),
+        **weights(head),
+        "kind": head.kind,
+        "names": list(head.names),
+        "best_epoch": head.best_epoch,
+        "val": head.val,
+        **({} if head.without_val is None else {"without_val": weights(head.without_val)}),
+        "extra": extra,
     }
+    save_tensors(path, content)
 
 
 def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
@@ -299,46 +268,5 @@ def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
             val=content["val"],
         )
 
-    without_val = built(content[_WITHOUT_VAL]) if _WITHOUT_VAL in content else None
+    without_val = built(content["without_val"]) if "without_val" in content else None
     return replace(built(content), without_val=without_val), content["extra"]
-
-
-@dataclass(frozen=True)
-class ConfigResult:
-    """How one configuration did; `val_metric` and `val_loss` are None without a val split, or when training diverged."""
-
-    config: HeadConfig
-    val_metric: float | None
-    val_loss: float | None
-    best_epoch: int
-    num_epochs: int
-    curve: list[dict[str, float]]
-    diverged: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without the curve: one line of a table."""
-        return {
-            "config": self.config.to_dict(),
-            "val_metric": self.val_metric,
-            "val_loss": self.val_loss,
-            "best_epoch": self.best_epoch,
-            "num_epochs": self.num_epochs,
-            "diverged": self.diverged,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class TrainResult:
-    """The best head, every configuration's outcome (in the order given), and what they were compared by."""
-
-    best: TrainedHead
-    best_index: int
-    all: list[ConfigResult]
-    metric: str
-    resumed_epoch: int
-    timeline: Timeline
-
-    @property
-    def history(self) -> list[dict[str, float]]:
-        """The learning curve of the best configuration, one entry per epoch."""
-        return self.all[self.best_index].curve

@@ -31,8 +31,9 @@ from unchoke.training.scoring.selection import DeviceTargets
 
 STRENGTHS = tuple(10 ** (1 - step / 2) for step in range(11))
 """From strong to weak, each three times weaker than the one before: 10 to 0.0001."""
+NUM_FOLDS = 5
 PATIENCE = 2
-"""So many weaker penalties are tried after the best one; the loss on val has one valley."""
+"""How many weaker penalties are tried after the best one; the loss on val has one valley."""
 _ROWS = 4096
 _HELD_BYTES = 1 << 28
 _MOST_STEPS, _MEMORY, _GAIN = 100, 10, 1e-4
@@ -52,15 +53,11 @@ class TrainingRows:
     held: torch.Tensor | None = None
 
     def chunks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        yield from self._kept if self._fits else self._read()
+        yield from self._kept if self.count * self.source.dim * 4 <= _HELD_BYTES else self._read()
 
     @property
     def count(self) -> int:
         return len(self.positions) * self.source.num_views
-
-    @property
-    def _fits(self) -> bool:
-        return self.count * self.source.dim * 4 <= _HELD_BYTES
 
     @cached_property
     def _kept(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -91,7 +88,7 @@ class TrainingRows:
 
 
 class LinearPath:
-    """One linear head along the path; to whoever trains heads it is a stack of one, whose epochs are strengths."""
+    """One linear head along the path; in training it is a stack of one, whose epochs are strengths."""
 
     def __init__(self, member: Member, rows: TrainingRows, *, task: DeviceTargets, saved: Params | None, clock: Clock) -> None:
         self.members, self._rows, self._task, self._clock = [member], rows, task, clock
@@ -250,13 +247,9 @@ def _turned(
     return turned
 
 
-NUM_FOLDS = 5
-_CPU = torch.device("cpu")
-
-
 @dataclass(frozen=True)
-class HeldOut:
-    """Logits (n, classes) or values (n, T), each by heads that never saw the sample's fold, and the strength of their penalty."""
+class CrossValidated:
+    """Logits (n, classes) or values (n, T), each by heads trained without the sample's fold, and their penalty."""
 
     outputs: NDArray[np.float32]
     strength: float
@@ -264,55 +257,40 @@ class HeldOut:
 
 def cross_validate(
     feats_nd: NDArray[np.float16], kind: ProblemKind, names: Sequence[str], targets: NDArray[Any], folds_n: NDArray[np.int64]
-) -> HeldOut:
-    """Solve heads on all folds but one, for each fold, along the path of penalties."""
-    everyone = np.arange(len(feats_nd), dtype=np.int64)
-    parts = [(everyone[folds_n != fold], everyone[folds_n == fold]) for fold in np.unique(folds_n)]
-    paths = [_FoldPath(feats_nd, Problem(kind, tuple(names), targets, {"train": rest}, []), out) for rest, out in parts]
-    best: HeldOut | None = None
-    least, worse = np.inf, 0
-    with one_thread():
+) -> CrossValidated:
+    """Solve heads on all folds but one, for each fold, along the path of penalties; the one strength is best over all folds.
+
+    For comparing features with one another, in seconds: nothing is kept, and no split of a run is used.
+    """
+    source, cpu, config = ArraySource(feats_nd), torch.device("cpu"), HeadConfig("linear", solver="lbfgs", epochs=len(STRENGTHS))
+    parts = []
+    for fold in np.unique(folds_n):
+        train, out = np.flatnonzero(folds_n != fold), np.flatnonzero(folds_n == fold)
+        task = DeviceTargets.of(Problem(kind, tuple(names), targets, {"train": train}, []), device=cpu)
+        scaler = Scaler.on(cpu, fit_standardiser(source, train))
+        rows = TrainingRows(source, train, scaler)
+        path = LinearPath(Member(0, config), rows, task=task, saved=None, clock=Clock(TRAINING))
+        parts.append((path, task.scale, out, scaler(torch.from_numpy(feats_nd[out].astype(np.float32)))))
+    spread = None if kind == "classification" else np.maximum(targets.std(axis=0), 1e-12)
+    best, least, worse = CrossValidated(np.empty(0, np.float32), STRENGTHS[0]), np.inf, 0
+    with one_thread(), torch.no_grad():
         for step, strength in enumerate(STRENGTHS):
             outputs = np.empty((len(feats_nd), len(names)), np.float32)
-            for path, (_, out) in zip(paths, parts, strict=True):
-                outputs[out] = path.advance(step)
-            loss = _loss(kind, outputs, targets)
+            for path, scale, out, held_out in parts:
+                path.advance(step)
+                answers = path.outputs(held_out)[:, 0].numpy()
+                outputs[out] = answers if spread is None else answers * scale.std + scale.mean
+            if spread is None:
+                loss = float(log_losses(outputs, targets).mean())
+            else:
+                loss = float((((outputs - targets) / spread) ** 2).mean())
             if loss < least:
-                best, least, worse = HeldOut(outputs, strength), loss, 0
+                best, least, worse = CrossValidated(outputs, strength), loss, 0
             else:
                 worse += 1
             if worse >= PATIENCE:
                 break
-    assert best is not None
     return best
-
-
-class _FoldPath:
-    """The heads of one fold along the path."""
-
-    def __init__(self, feats_nd: NDArray[np.float16], problem: Problem, held_out: NDArray[np.int64]) -> None:
-        source, train = ArraySource(feats_nd), problem.positions("train")
-        scaler = Scaler.on(_CPU, fit_standardiser(source, train))
-        self._task = DeviceTargets.of(problem, device=_CPU)
-        config = HeadConfig("linear", solver="lbfgs", epochs=len(STRENGTHS))
-        rows = TrainingRows(source, train, scaler)
-        self._path = LinearPath(Member(0, config), rows, task=self._task, saved=None, clock=Clock(TRAINING))
-        self._shown = scaler(torch.from_numpy(feats_nd[held_out].astype(np.float32)))
-
-    @torch.no_grad()
-    def advance(self, step: int) -> NDArray[np.float32]:
-        """Solve for the next strength, and answer for the samples held out."""
-        self._path.advance(step)
-        answers: NDArray[np.float32] = self._path.outputs(self._shown)[:, 0].numpy()
-        return answers if self._task.kind == "classification" else answers * self._task.scale.std + self._task.scale.mean
-
-
-def _loss(kind: ProblemKind, outputs: NDArray[np.float32], targets: NDArray[Any]) -> float:
-    """Log loss, or squares on the scale of each target."""
-    if kind == "classification":
-        return float(log_losses(outputs, targets).mean())
-    spread = np.maximum(targets.std(axis=0), 1e-12)
-    return float((((outputs - targets) / spread) ** 2).mean())
 
 
 def deal_folds(strata: Sequence[Any], units: Sequence[str], *, num_folds: int = NUM_FOLDS) -> NDArray[np.int64]:

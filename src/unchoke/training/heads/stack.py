@@ -2,7 +2,7 @@
 
 In: batches. Out: changed parameters and one loss per head. Every random draw is a function of (seed, epoch, batch),
 never of which other heads are in the stack, so a head trained among many equals the same head trained alone, up to the
-rounding of a larger matrix product.
+rounding of a larger matrix product. On a GPU an update is a CUDA graph, because dozens of small calls cost more than the work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,17 @@ import torch
 from unchoke.core.clock import Clock
 from unchoke.core.fingerprint import hash_int
 from unchoke.machine.backend import send
-from unchoke.training.heads.heads import HeadConfig, Noise, Params, forward, init_params, stack_params, unstack_params
+from unchoke.training.heads.heads import HeadConfig, Params, forward, init_params, stack_params, unstack_params
 from unchoke.training.scoring.selection import DeviceTargets, ValScores
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 _WARMUP_SHARE = 0.05
+_GRAPH_TOLERANCE = 1e-5
+"""How far a replayed update may differ from the one it was recorded from, as a share of the largest value."""
+Record = Callable[[Callable[[], None]], Callable[[], None]]
+"""Runs a function once, records what it launches on the device, and returns what replays that."""
+UpdateInputs = tuple[torch.Tensor | None, ...]
+"""What differs from batch to batch: features, positions, step count, learning rates, mix-up shares, dropout mask."""
 
 
 @dataclass(eq=False)
@@ -60,42 +65,46 @@ class Stack:
         clock: Clock,
         record: Record | None = None,
     ) -> None:
-        """`record` records updates, where the device can repeat them by one call (`recorded_update.py`)."""
+        """`record` records updates as CUDA graphs, where the device can."""
         self.task, self._clock, self._record = task, clock, record
         self.kind = members[0].config.kind
         self._adopt(members)
-        params = [saved[m.index]["params"] if saved else _begin(m.config, task=task, dim=dim) for m in members]
-        moments = [[saved[m.index][name] for m in members] for name in ("first", "second")] if saved else []
-        self._start_optimiser(*(stack_params(part, device=task.device) for part in (params, *moments)))
+        if saved:
+            parts = [[saved[m.index][name] for m in members] for name in ("params", "first", "second")]
+        else:
+            first_biases = [task.first_bias(m.config.class_weights) for m in members]
+            begun = [init_params(m.config, dim=dim, num_outputs=task.num_outputs) for m in members]
+            parts = [[{**params, "bias": bias} for params, bias in zip(begun, first_biases, strict=True)]]
+        self._start_optimiser(*(stack_params(part, device=task.device) for part in parts))
 
     def _adopt(self, members: Sequence[Member]) -> None:
         """Take the members' settings as tensors (K,); None where a setting is off for all."""
+
+        def setting(values: list[float]) -> torch.Tensor | None:
+            return torch.tensor(values, dtype=torch.float32).to(self.task.device) if any(values) else None
+
         self.members = list(members)
         configs = [member.config for member in members]
-        self.smoothing = self._setting([config.label_smoothing for config in configs])
-        self.drop_share = self._setting([config.dropout if config.kind != "linear" else 0.0 for config in configs])
+        self.smoothing = setting([config.label_smoothing for config in configs])
+        self.drop_share = setting([config.dropout if config.kind != "linear" else 0.0 for config in configs])
         self.class_weights: torch.Tensor | None = None
         if any(config.class_weights != "none" for config in configs):
             self.class_weights = torch.stack([self.task.class_weights(config.class_weights) for config in configs], dim=1)
-
-    def _setting(self, values: list[float]) -> torch.Tensor | None:
-        return torch.tensor(values, dtype=torch.float32).to(self.task.device) if any(values) else None
 
     def _start_optimiser(self, params: Params, first: Params | None = None, second: Params | None = None) -> None:
         decays = [member.config.weight_decay for member in self.members]
         self.optimiser = StackedAdamW(params, weight_decay=decays, first=first, second=second)
         for tensor in params.values():
             tensor.requires_grad_(True)
-        self._losses = torch.zeros(len(self.members), device=self.task.device)
+        self._epoch_losses = torch.zeros(len(self.members), device=self.task.device)
         self._recorded: RecordedUpdate | None = None
         if self._record is not None:
-            optimiser = self.optimiser
-            changed = [*params.values(), *optimiser.first.values(), *optimiser.second.values(), self._losses]
-            self._recorded = RecordedUpdate(self._update_from, changed, self._record)
+            moments = [*self.optimiser.first.values(), *self.optimiser.second.values()]
+            self._recorded = RecordedUpdate(self._replayable, [*params.values(), *moments, self._epoch_losses], self._record)
 
     def begin_epoch(self, *, epoch: int, num_batches: int) -> None:
         """Draw the mix-up shares of this epoch and clear the loss."""
-        self._losses.zero_()
+        self._epoch_losses.zero_()
         self._mix: torch.Tensor | None = None
         if any(member.config.mixup for member in self.members):
             shares = [_mixup_shares(member.config, epoch=epoch, num_batches=num_batches) for member in self.members]
@@ -106,58 +115,61 @@ class Stack:
         step = epoch * num_batches + batch
         rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
         if self._recorded is None:
-            noise = partial(self._noise, len(feats), epoch=epoch, batch=batch)
+            with self._clock.stage("forward"):
+                mix, dropout = self._noise(len(feats), epoch=epoch, batch=batch)
+                losses = self._losses(feats, positions, mix, dropout)
             count = torch.full((), float(step + 1), device=self.task.device)  # filled there: a copy would wait for the device
-            self._update(feats, positions, noise, count, rates, self._clock)
+            self._step(losses, len(feats), count, rates, self._clock)
             return
         with self._clock.stage("replay"):
-            drawn = self._noise(len(feats), epoch=epoch, batch=batch)
+            noise = self._noise(len(feats), epoch=epoch, batch=batch)
             numbers = send(torch.tensor([step + 1, *rates], dtype=torch.float32), self.task.device)
-            self._recorded(UpdateInputs(feats, positions, numbers[0], numbers[1:], drawn.mix, drawn.dropout))
+            self._recorded((feats, positions, numbers[0], numbers[1:], *noise))
 
-    def _update_from(self, inputs: UpdateInputs) -> None:
-        """An update that reads nothing but tensors, so that it can be recorded; what it spends is counted by who asks for it."""
-        noise = Noise(inputs.mix, inputs.dropout)
-        self._update(inputs.feats, inputs.positions, lambda: noise, inputs.count, inputs.rates.unbind(), Clock())
+    def _replayable(self, inputs: UpdateInputs) -> None:
+        """An update that reads nothing but tensors, so that it can be recorded."""
+        feats, positions, count, rates, mix, dropout = inputs
+        assert feats is not None and positions is not None and count is not None and rates is not None
+        self._step(self._losses(feats, positions, mix, dropout), len(feats), count, rates.unbind(), Clock())
 
-    def _update(
-        self,
-        feats: torch.Tensor,
-        positions: torch.Tensor,
-        draw: Callable[[], Noise],
-        count: torch.Tensor,
-        rates: Sequence[float] | Sequence[torch.Tensor],
-        clock: Clock,
-    ) -> None:
-        with clock.stage("forward"):
-            noise = draw()
-            outputs = forward(self.kind, self.optimiser.params, feats, noise=noise)
-            losses = self._batch_losses(outputs, self.task.targets[positions], noise.mix)
-        with clock.stage("backward"):
-            names = list(self.optimiser.params)
-            grads = torch.autograd.grad(losses.sum(), [self.optimiser.params[name] for name in names])
-        with clock.stage("optimizer"):
-            self.optimiser.step(dict(zip(names, grads, strict=True)), count=count, lr=rates)
-            self._losses += losses.detach() * len(feats)
-
-    def _noise(self, num_rows: int, *, epoch: int, batch: int) -> Noise:
-        config = self.members[0].config
-        mix = None if self._mix is None else self._mix[batch]
-        if self.drop_share is None:
-            return Noise(mix)
-        generator = torch.Generator().manual_seed(hash_int(config.seed, "dropout", epoch, batch) >> 1)
-        draw = send(torch.rand((num_rows, 1, config.hidden), generator=generator), self.task.device)
-        share = self.drop_share.view(1, -1, 1)
-        return Noise(mix, (draw >= share) / (1 - share))
-
-    def _batch_losses(self, outputs: torch.Tensor, targets: torch.Tensor, mix: torch.Tensor | None) -> torch.Tensor:
+    def _losses(
+        self, feats: torch.Tensor, positions: torch.Tensor, mix: torch.Tensor | None, dropout: torch.Tensor | None
+    ) -> torch.Tensor:
         """The mean loss of each head (K,); with mix-up, the loss against each of the two targets in its share."""
+        targets = self.task.targets[positions]
+        outputs = forward(self.kind, self.optimiser.params, feats, mix=mix, dropout=dropout)
         if self.task.kind == "classification":
             outputs = outputs.log_softmax(-1)
         losses = self._row_losses(outputs, targets)
         if mix is not None:
             losses = torch.lerp(self._row_losses(outputs, targets.flip(0)), losses, mix)
         return losses.mean(dim=0)
+
+    def _step(
+        self,
+        losses: torch.Tensor,
+        num_rows: int,
+        count: torch.Tensor,
+        rates: Sequence[float] | Sequence[torch.Tensor],
+        clock: Clock,
+    ) -> None:
+        with clock.stage("backward"):
+            names = list(self.optimiser.params)
+            grads = torch.autograd.grad(losses.sum(), [self.optimiser.params[name] for name in names])
+        with clock.stage("optimizer"):
+            self.optimiser.step(dict(zip(names, grads, strict=True)), count=count, lr=rates)
+            self._epoch_losses += losses.detach() * num_rows
+
+    def _noise(self, num_rows: int, *, epoch: int, batch: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """The mix-up shares (K,) and the dropout mask of a batch."""
+        config = self.members[0].config
+        mix = None if self._mix is None else self._mix[batch]
+        if self.drop_share is None:
+            return mix, None
+        generator = torch.Generator().manual_seed(hash_int(config.seed, "dropout", epoch, batch) >> 1)
+        draw = send(torch.rand((num_rows, 1, config.hidden), generator=generator), self.task.device)
+        share = self.drop_share.view(1, -1, 1)
+        return mix, (draw >= share) / (1 - share)
 
     def _row_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """(n, K): squared error, or weighted and smoothed cross-entropy from log-probabilities."""
@@ -176,7 +188,7 @@ class Stack:
 
     def epoch_losses(self, num_rows: int) -> list[float]:
         """Each head's mean training loss over the epoch, smoothing, weights and mix-up included."""
-        return [float(value) / num_rows for value in self._losses.tolist()]
+        return [float(value) / num_rows for value in self._epoch_losses.tolist()]
 
     def pace(self, member: Member, *, epoch: int, num_batches: int) -> dict[str, float]:
         """How a member trained in this epoch, for its curve: its learning rate at the end."""
@@ -187,6 +199,14 @@ class Stack:
         """A copy of one head's parameters, on the CPU."""
         return unstack_params(self.optimiser.params, place)
 
+    def member_state(self) -> dict[int, dict[str, Params]]:
+        """What a checkpoint needs of each head here, on the CPU."""
+        parts = {"params": self.optimiser.params, "first": self.optimiser.first, "second": self.optimiser.second}
+        return {
+            member.index: {name: unstack_params(part, place) for name, part in parts.items()}
+            for place, member in enumerate(self.members)
+        }
+
     def shrink(self) -> None:
         """Let go of the members that are done."""
         staying = [place for place, member in enumerate(self.members) if not member.done]
@@ -195,24 +215,8 @@ class Stack:
         old = self.optimiser
         self._adopt([self.members[place] for place in staying])
         if staying:
-            self._start_optimiser(*(_pick(part, staying) for part in (old.params, old.first, old.second)))
-
-    def member_state(self) -> dict[int, dict[str, Params]]:
-        """What a checkpoint needs of each head here, on the CPU."""
-        optimiser = self.optimiser
-        parts: dict[str, Any] = {"params": optimiser.params, "first": optimiser.first, "second": optimiser.second}
-        return {
-            member.index: {name: unstack_params(part, place) for name, part in parts.items()}
-            for place, member in enumerate(self.members)
-        }
-
-
-def _begin(config: HeadConfig, *, task: DeviceTargets, dim: int) -> Params:
-    return {**init_params(config, dim=dim, num_outputs=task.num_outputs), "bias": task.first_bias(config.class_weights)}
-
-
-def _pick(stacked: Params, places: list[int]) -> Params:
-    return {name: tensor.detach()[places].clone() for name, tensor in stacked.items()}
+            parts = (old.params, old.first, old.second)
+            self._start_optimiser(*({name: one.detach()[staying].clone() for name, one in part.items()} for part in parts))
 
 
 def _mixup_shares(config: HeadConfig, *, epoch: int, num_batches: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -251,7 +255,7 @@ class StackedAdamW:
 
     @torch.no_grad()
     def step(self, grads: Params, *, count: torch.Tensor, lr: Sequence[float] | Sequence[torch.Tensor]) -> None:
-        """One update, the `count`th, from 1 on; `lr` holds one rate per head."""
+        """One update, the `count`th, from 1 on; `lr` holds one learning rate per head."""
         # The kernel walks memory in order: a gradient that is a transposed view would be read in the wrong one.
         grads = {name: grad.contiguous() for name, grad in grads.items()}
         for (names, decays), (params, first, second) in zip(self._parts, self._slices, strict=True):
@@ -280,81 +284,50 @@ def _by_head(stacked: Params, names: list[str]) -> list[list[torch.Tensor]]:
     return [list(slices) for slices in zip(*(stacked[name].unbind() for name in names), strict=True)]
 
 
-_TOLERANCE = 1e-5
-"""How far a repeated update may lie from the one it was recorded from, as a share of the largest value."""
-
-
-@dataclass(frozen=True, eq=False)
-class UpdateInputs:
-    """What differs from batch to batch. Where a setting is off for all heads there is no tensor for it."""
-
-    feats: torch.Tensor
-    positions: torch.Tensor
-    count: torch.Tensor
-    rates: torch.Tensor
-    mix: torch.Tensor | None = None
-    dropout: torch.Tensor | None = None
-
-    def tensors(self) -> list[torch.Tensor]:
-        found = (self.feats, self.positions, self.count, self.rates, self.mix, self.dropout)
-        return [tensor for tensor in found if tensor is not None]
-
-    def clone(self) -> UpdateInputs:
-        def copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
-            return None if tensor is None else tensor.clone()
-
-        return UpdateInputs(
-            self.feats.clone(), self.positions.clone(), self.count.clone(), self.rates.clone(), copy(self.mix), copy(self.dropout)
-        )
-
-    def fits(self, other: UpdateInputs) -> bool:
-        return [tensor.shape for tensor in self.tensors()] == [tensor.shape for tensor in other.tensors()]
-
-
-Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs a function once, records what it hands to the device, and returns what repeats that."""
-
-
 class RecordedUpdate:
-    """Repeats `update` on batches of one size; `state` are the tensors it changes."""
+    """Replays `update` on batches of one size; `state` are the tensors it changes.
+
+    The recording is replayed once on the state it began with and compared; where the two differ, `update` is called as before.
+    """
 
     def __init__(self, update: Callable[[UpdateInputs], None], state: Sequence[torch.Tensor], record: Record) -> None:
         self._update, self._state, self._record = update, state, record
         self._inputs: UpdateInputs | None = None
-        self._repeat: Callable[[], None] | None = None
+        self._replay: Callable[[], None] | None = None
         self.agrees = True
-        """False once a repetition differed: from then on nothing is recorded any more."""
 
     def __call__(self, inputs: UpdateInputs) -> None:
-        """Update the heads, by what was recorded where the batch has its size."""
-        if self._inputs is None and self.agrees:
+        if self._inputs is None:
             self._begin(inputs)
-        elif self._repeat is not None and self._inputs is not None and self._inputs.fits(inputs):
-            for kept, given in zip(self._inputs.tensors(), inputs.tensors(), strict=True):
-                kept.copy_(given)
-            self._repeat()
+        elif self._replay is not None and _shapes(self._inputs) == _shapes(inputs):
+            for kept, given in zip(self._inputs, inputs, strict=True):
+                if kept is not None and given is not None:
+                    kept.copy_(given)
+            self._replay()
         else:
             self._update(inputs)
 
     def _begin(self, inputs: UpdateInputs) -> None:
-        """Record this update; it happens once, whatever comes of the recording."""
-        self._inputs = kept = inputs.clone()
+        """Record this update; it happens once, whether the recording is used or not."""
+        self._inputs = own = tuple(None if tensor is None else tensor.clone() for tensor in inputs)
         before = [tensor.detach().clone() for tensor in self._state]
-        repeat = self._record(lambda: self._update(kept))
+        replay = self._record(lambda: self._update(own))
         after = [tensor.detach().clone() for tensor in self._state]
-        self._put(before)
-        repeat()
-        self.agrees = all(_close(ours, theirs) for ours, theirs in zip(self._state, after, strict=True))
-        self._put(after)
-        self._repeat = repeat if self.agrees else None
+        self._restore(before)
+        replay()
+        with torch.no_grad():
+            self.agrees = all(
+                torch.allclose(ours, theirs, rtol=0.0, atol=_GRAPH_TOLERANCE * max(float(theirs.abs().amax()), 1e-12))
+                for ours, theirs in zip(self._state, after, strict=True)
+            )
+        self._restore(after)
+        self._replay = replay if self.agrees else None
 
     @torch.no_grad()
-    def _put(self, values: Sequence[torch.Tensor]) -> None:
+    def _restore(self, values: Sequence[torch.Tensor]) -> None:
         for tensor, value in zip(self._state, values, strict=True):
             tensor.copy_(value)
 
 
-@torch.no_grad()
-def _close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    largest = float(theirs.abs().max()) if theirs.numel() else 0.0
-    return bool(torch.allclose(ours, theirs, rtol=0.0, atol=_TOLERANCE * max(largest, 1e-12)))
+def _shapes(inputs: UpdateInputs) -> list[torch.Size | None]:
+    return [None if tensor is None else tensor.shape for tensor in inputs]

@@ -1,7 +1,7 @@
-"""The figures themselves, from predictions and truth: what `core/metrics.py` names, in numpy.
+"""The figures themselves, from predictions and truth: what `core/metrics.py` names, in numpy; and temperature scaling.
 
-In: logits or values, or a confusion matrix (rows: truth, columns: prediction). Out: plain numbers and arrays. Intervals
-are drawn around them elsewhere; nothing here knows of splits or records.
+In: logits or values, or a confusion matrix (rows: truth, columns: prediction). Out: plain numbers and arrays. The temperature is
+fitted on the val split; it changes how confident predictions are, never which class is predicted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 from unchoke.core.record import BinRecord, CalibrationRecord
 
 ECE_BINS = 15
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+MIN_VAL_SAMPLES = 20
+_CALIBRATION_FOLDS = 5
+_MAX_NEWTON_STEPS = 100
 
 
 def confusion_matrix(truth: NDArray[Any], predicted: NDArray[Any], *, num_classes: int) -> NDArray[np.int64]:
-    """How many samples of each class (rows) were taken for which (columns)."""
+    """How many samples of each class (rows) were predicted as which (columns)."""
     pairs = truth.astype(np.int64) * num_classes + predicted
     return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes).astype(np.int64)
 
@@ -26,19 +30,19 @@ def confusion_matrix(truth: NDArray[Any], predicted: NDArray[Any], *, num_classe
 def class_rates(confusion: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
     """precision, recall, f1 and iou of each class; 0 where there is nothing to divide by."""
     hits, truths, claims = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+
+    def rate(counts: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float32]:
+        rates: NDArray[np.float32] = np.where(
+            of > 0, counts.astype(np.float32) / np.maximum(of, 1).astype(np.float32), np.float32(0)
+        )
+        return rates
+
     return {
-        "precision": _divide(hits, claims),
-        "recall": _divide(hits, truths),
-        "f1": _divide(2 * hits, truths + claims),
-        "iou": _divide(hits, truths + claims - hits),
+        "precision": rate(hits, claims),
+        "recall": rate(hits, truths),
+        "f1": rate(2 * hits, truths + claims),
+        "iou": rate(hits, truths + claims - hits),
     }
-
-
-def _divide(counts: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = np.where(
-        of > 0, counts.astype(np.float32) / np.maximum(of, 1).astype(np.float32), np.float32(0)
-    )
-    return result
 
 
 def r2(outputs: NDArray[np.float64], targets: NDArray[np.float64]) -> float | None:
@@ -56,7 +60,7 @@ def weighted_r2(outputs: NDArray[np.float32], targets: NDArray[Any], weights: Se
 
 
 def weighted_mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Σ w·v / Σ w over what is known and counts; None where nothing does."""
+    """Σ w·v / Σ w over the values that are defined; None where no such value has a weight."""
     known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None and weight > 0]
     return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
@@ -78,6 +82,12 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     return result
 
 
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Probabilities (n, classes) in float32."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
 def log_losses(logits: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[np.float64]:
     """The cross-entropy of each sample."""
     return -np.take_along_axis(log_softmax(logits), targets[:, None], axis=1)[:, 0]
@@ -89,34 +99,28 @@ def confidences(logits: NDArray[Any]) -> NDArray[np.float32]:
     return result
 
 
-def bin_numbers(confidence: NDArray[np.float32], *, num_bins: int) -> NDArray[np.int64]:
-    """Which of `num_bins` equal bins of [0, 1] a confidence lies in; a value on an edge belongs above it."""
-    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
-    return np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, num_bins - 1).astype(np.int64)
+def bin_numbers(confidence: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Which of the equal bins of [0, 1] a confidence lies in; a value on an edge belongs to the bin above it."""
+    edges = np.linspace(0, 1, ECE_BINS + 1, dtype=np.float32)
+    return np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, ECE_BINS - 1).astype(np.int64)
 
 
-def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Probabilities (n, classes) in float32."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
-def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bins: int = ECE_BINS) -> list[BinRecord]:
+def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64]) -> list[BinRecord]:
     """Per bin of confidence: its edges, how many samples, their mean confidence and how many were right (None if empty)."""
     confidence, hits = confidences(logits), logits.argmax(axis=1) == targets
-    numbers = bin_numbers(confidence, num_bins=num_bins)
+    numbers = bin_numbers(confidence)
     counts, sure, right = (
-        np.bincount(numbers, weights=weights, minlength=num_bins) for weights in (None, confidence, hits.astype(float))
+        np.bincount(numbers, weights=weights, minlength=ECE_BINS) for weights in (None, confidence, hits.astype(float))
     )
     return [
         BinRecord(
-            low=number / num_bins,
-            high=(number + 1) / num_bins,
+            low=number / ECE_BINS,
+            high=(number + 1) / ECE_BINS,
             count=int(counts[number]),
             confidence=float(sure[number] / counts[number]) if counts[number] else None,
             accuracy=float(right[number] / counts[number]) if counts[number] else None,
         )
-        for number in range(num_bins)
+        for number in range(ECE_BINS)
     ]
 
 
@@ -127,30 +131,20 @@ def expected_calibration_error(bins: Sequence[BinRecord]) -> float:
     return float(sum(abs(sure - right) * count for sure, right, count in full) / total) if total else 0.0
 
 
-MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
-MIN_VAL_SAMPLES = 20
-_PARTS = 5
-_MOST_STEPS = 100
-
-
 def calibrate(
-    val_logits: NDArray[np.float32],
-    val_targets: NDArray[np.int64],
-    logits: NDArray[np.float32],
-    targets: NDArray[np.int64],
-    *,
-    num_bins: int = ECE_BINS,
+    val_logits: NDArray[np.float32], val_targets: NDArray[np.int64], logits: NDArray[np.float32], targets: NDArray[np.int64]
 ) -> CalibrationRecord:
     """Fit the temperature on val and judge it on the other split (which must not be empty)."""
     temperature, reason = fit_temperature(val_logits, val_targets)
-    before, after = (reliability_bins(logits / scale, targets, num_bins=num_bins) for scale in (1.0, temperature))
+    before, after = (reliability_bins(logits / scale, targets) for scale in (1.0, temperature))
+    losses = [float(log_losses(logits.astype(np.float64) / scale, targets).mean()) for scale in (1.0, temperature)]
     return CalibrationRecord(
         temperature=temperature,
         reason=reason,
         ece_before=expected_calibration_error(before),
         ece_after=expected_calibration_error(after),
-        log_loss_before=_mean_log_loss(logits, targets, 1.0),
-        log_loss_after=_mean_log_loss(logits, targets, temperature),
+        log_loss_before=losses[0],
+        log_loss_after=losses[1],
         bins_before=before,
         bins_after=after,
         bins=after,
@@ -158,27 +152,27 @@ def calibrate(
 
 
 def fit_temperature(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> tuple[float, str]:
-    """The temperature with the lowest log loss, and the reason; 1 when there is too little to fit it on."""
+    """The temperature with the lowest log loss, and the reason; 1 when there are too few samples to fit it on."""
     if len(targets) < MIN_VAL_SAMPLES or logits.shape[1] < 2:
         return 1.0, f"left at 1: {len(targets)} val samples are too few to fit it ({MIN_VAL_SAMPLES} needed)"
-    return _lowest_loss(logits, targets), f"lowest log loss on {len(targets)} val samples"
+    return _best_temperature(logits, targets), f"lowest log loss on {len(targets)} val samples"
 
 
 def scaled_apart(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The val logits, each divided by a temperature that was fitted without it; as they are where none can be fitted."""
+    """The val logits, each divided by a temperature that was fitted without it; unchanged where none can be fitted."""
     if len(targets) < MIN_VAL_SAMPLES or logits.shape[1] < 2:
         return logits
-    parts = np.arange(len(targets)) % _PARTS
+    folds = np.arange(len(targets)) % _CALIBRATION_FOLDS
     scaled = logits.copy()
-    for part in range(_PARTS):
-        scaled[parts == part] /= np.float32(_lowest_loss(logits[parts != part], targets[parts != part]))
+    for fold in range(_CALIBRATION_FOLDS):
+        scaled[folds == fold] /= np.float32(_best_temperature(logits[folds != fold], targets[folds != fold]))
     return scaled
 
 
-def _lowest_loss(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> float:
+def _best_temperature(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> float:
     """The log loss is convex in b = 1/temperature, so its only minimum is where its slope is 0: Newton's steps between bounds.
 
-    Of one sample the slope is the mean of the logits, weighted by the probabilities at b, less the true class's logit; the
+    For one sample the slope is the mean of the logits, weighted by the probabilities at b, less the true class's logit; the
     curvature is their variance. One sample in `len(targets) + 2` counts as one of any class: without it a val split without
     mistakes, or with few, would make every answer certain (docs/claims.md).
     """
@@ -186,7 +180,7 @@ def _lowest_loss(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> flo
     any_class = 1 / (len(targets) + 2)
     wanted = (1 - any_class) * np.take_along_axis(wide, targets[:, None], axis=1).mean() + any_class * wide.mean()
     low, high, b = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE, 1.0
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_NEWTON_STEPS):
         chances = np.exp(log_softmax(wide * b))
         means = (chances * wide).sum(axis=1)
         slope = means.mean() - wanted
@@ -198,7 +192,3 @@ def _lowest_loss(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> flo
             break
         b = following
     return float(1 / b)
-
-
-def _mean_log_loss(logits: NDArray[np.float32], targets: NDArray[np.int64], temperature: float) -> float:
-    return float(log_losses(logits.astype(np.float64) / temperature, targets).mean())

@@ -1,4 +1,4 @@
-"""What a random split flatters where several photos show one thing: a quick linear model in random folds, and in folds that keep
+"""How much a random split leaks where several photos show one thing: a quick linear model in random folds, and in folds that keep
 groups whole. In: cached features, targets and groups. Out: both scores, and how sure their difference is.
 
 The model is ridge regression on standardised features, for classes on one-hot targets. One inverse of the kernel matrix gives the
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +26,8 @@ from unchoke.runs.session import Session
 from unchoke.training.data import FeatureSource, LearningTask, Positions, Problem
 
 Features = NDArray[np.float32]
-_MOST_SAMPLES = 1200
-_LEAST_SAMPLES, _LEAST_GROUPS = 40, 3
+_MAX_SAMPLES = 1200
+_MIN_SAMPLES, _MIN_GROUPS = 40, 3
 _FOLDS, _DRAWS = 5, 2
 _STRENGTH = 0.3
 """Of the ridge, on a kernel with ones on its diagonal. Of 0.01 to 10 it scored best on a thousand skin lesions, in both kinds of
@@ -38,7 +37,7 @@ folds."""
 def tell_group_gap(
     session: Session, learnable: LearningTask, features: FeatureSource | None, findings: list[Finding]
 ) -> tuple[GroupGapRecord | None, list[Finding]]:
-    """Where a column was pointed out as a likely group: what that makes, said, and added to the finding."""
+    """Where a column looks like a group that was not named: how much that leaks, as a warning and in the finding."""
     at = next((place for place, finding in enumerate(findings) if finding.code == UNGROUPED), None)
     if at is None or features is None or LIKELY_GROUP not in learnable.frame.columns:
         return None, findings
@@ -47,7 +46,9 @@ def tell_group_gap(
     with session.stage("groups", f"random folds against folds that keep {column!r} together"):
         groups = learnable.frame[LIKELY_GROUP].tolist()
         rows = choose_rows(groups)
-        vectors = _vectors(features, rows)
+        vectors = features.rows(rows).astype(np.float32)
+        if vectors.ndim > 2:  # several tiles: their mean
+            vectors = vectors.reshape(len(rows), -1, vectors.shape[-1]).mean(axis=1)
         weights = [settings.target_weights.get(name, 0.0) for name in learnable.problem.names] if settings.target_weights else ()
         gap = measure_group_gap(vectors, learnable.problem, rows, [groups[row] for row in rows], column=column, weights=weights)
     if gap is None:
@@ -57,13 +58,7 @@ def tell_group_gap(
     return gap, [*findings[:at], told, *findings[at + 1 :]]
 
 
-def _vectors(features: FeatureSource, rows: Positions) -> Features:
-    """One vector a sample: of several tiles, their mean."""
-    found = features.rows(rows).astype(np.float32)
-    return found if found.ndim == 2 else found.reshape(len(rows), -1, found.shape[-1]).mean(axis=1)
-
-
-def choose_rows(groups: Sequence[str], *, most: int = _MOST_SAMPLES) -> Positions:
+def choose_rows(groups: Sequence[str], *, most: int = _MAX_SAMPLES) -> Positions:
     """Which samples to look at, in order: of each group a few, of as many groups as fit, whatever their order."""
     by_group: dict[str, list[int]] = defaultdict(list)
     for row, group in enumerate(groups):
@@ -79,51 +74,50 @@ def choose_rows(groups: Sequence[str], *, most: int = _MOST_SAMPLES) -> Position
 def measure_group_gap(
     features: Features, problem: Problem, rows: Positions, groups: Sequence[str], *, column: str, weights: Sequence[float] = ()
 ) -> GroupGapRecord | None:
-    """The scores of both kinds of folds; None where there is too little to tell. `features` and `groups` are those of `rows`."""
-    if len(rows) < _LEAST_SAMPLES or len(set(groups)) < _LEAST_GROUPS:
+    """The scores in both kinds of folds; None where there are too few samples. `features` and `groups` are those of `rows`."""
+    if len(rows) < _MIN_SAMPLES or len(set(groups)) < _MIN_GROUPS:
         return None
     classes = problem.kind == "classification"
     goal = np.eye(len(problem.names), dtype=np.float32)[problem.targets[rows]] if classes else problem.targets[rows]
     spread = goal.std(axis=0)
     if not (spread > 0).any():
         return None
-    wanted = (goal - goal.mean(axis=0)) / np.where(spread > 0, spread, 1) if not classes else goal - goal.mean(axis=0)
-    strata = [str(target) for target in (problem.targets[rows] if classes else _bins(wanted @ _shares(wanted, weights)))]
-    inverse = torch.linalg.inv(_kernel(features) + _STRENGTH * torch.eye(len(rows)))
-    alone = [f"{row}" for row in range(len(rows))]
-    gains = [
-        np.mean([_gains(inverse, wanted, goal, _draw(keys, strata, seed), classes, weights) for seed in range(_DRAWS)], axis=0)
+    wanted = goal - goal.mean(axis=0)
+    strata = problem.targets[rows]
+    if not classes:
+        wanted = wanted / np.where(spread > 0, spread, 1)
+        combined = wanted @ _shares(wanted, weights)
+        strata = np.searchsorted(np.quantile(combined, (0.2, 0.4, 0.6, 0.8)), combined)
+    standard = torch.from_numpy((features - features.mean(axis=0)) / (features.std(axis=0) + 1e-6))
+    kernel = standard @ standard.T / features.shape[1]
+    inverse = torch.linalg.inv(kernel + _STRENGTH * torch.eye(len(rows)))
+    labels, alone = [str(stratum) for stratum in strata], [f"{row}" for row in range(len(rows))]
+    random, grouped = (
+        np.mean([_gains(inverse, wanted, goal, _draw(keys, labels, seed), classes, weights) for seed in range(_DRAWS)], axis=0)
         for keys in (alone, list(groups))
-    ]
-    random, grouped = (float(gain.mean()) for gain in gains)
-    error = _error(gains[0] - gains[1], groups)
+    )
+    # The standard error of the mean difference, rows of one group counted as one observation.
+    differences = random - grouped
+    numbers = np.unique(np.asarray(groups), return_inverse=True)[1]
+    sums = np.bincount(numbers, weights=differences - differences.mean())
+    error, gap = float(np.sqrt((sums**2).sum()) / len(differences)), float(random.mean()) - float(grouped.mean())
     return GroupGapRecord(
         column=column,
         metric="accuracy" if classes else "weighted_mean_r2" if len(weights) else "r2",
-        random=round(random, 4),
-        grouped=round(grouped, 4),
-        low=round(random - grouped - 1.96 * error, 4),
-        high=round(random - grouped + 1.96 * error, 4),
+        random=round(float(random.mean()), 4),
+        grouped=round(float(grouped.mean()), 4),
+        low=round(gap - 1.96 * error, 4),
+        high=round(gap + 1.96 * error, 4),
         num_samples=len(rows),
         num_groups=len(set(groups)),
     )
 
 
 def _shares(wanted: Features, weights: Sequence[float]) -> Features:
-    """What each target counts, together 1."""
+    """How much each target counts, together 1."""
     shares: Features = np.asarray(weights if len(weights) else np.ones(wanted.shape[1]), dtype=np.float32)
     total: Features = shares / shares.sum()
     return total
-
-
-def _bins(values: NDArray[Any]) -> NDArray[np.int64]:
-    return np.searchsorted(np.quantile(values, (0.2, 0.4, 0.6, 0.8)), values).astype(np.int64)
-
-
-def _kernel(features: Features) -> torch.Tensor:
-    standard = torch.from_numpy((features - features.mean(axis=0)) / (features.std(axis=0) + 1e-6))
-    kernel: torch.Tensor = standard @ standard.T / features.shape[1]
-    return kernel
 
 
 def _draw(keys: Sequence[str], strata: Sequence[str], seed: int) -> NDArray[np.int64]:
@@ -145,7 +139,7 @@ def _draw(keys: Sequence[str], strata: Sequence[str], seed: int) -> NDArray[np.i
 def _gains(
     inverse: torch.Tensor, wanted: Features, goal: Features, folds: NDArray[np.int64], classes: bool, weights: Sequence[float]
 ) -> NDArray[np.float64]:
-    """What each held-out row brings: 1 for the right class; for values 1 less its squared error, in units of their variance."""
+    """What each held-out row is worth: 1 for the right class; for values 1 less its squared error, in units of their variance."""
     fitted = inverse @ torch.from_numpy(wanted)
     errors = np.empty_like(wanted)
     for fold in np.unique(folds):
@@ -155,10 +149,3 @@ def _gains(
         answers = (wanted - errors + goal.mean(axis=0)).argmax(axis=1)
         return np.asarray(answers == goal.argmax(axis=1), dtype=np.float64)
     return np.asarray(1 - (errors**2) @ _shares(wanted, weights), dtype=np.float64)
-
-
-def _error(differences: NDArray[np.float64], groups: Sequence[str]) -> float:
-    """The standard error of their mean, rows of one group counted as one observation."""
-    _, number = np.unique(np.asarray(groups), return_inverse=True)
-    sums = np.bincount(number, weights=differences - differences.mean())
-    return float(np.sqrt((sums**2).sum()) / len(differences))

@@ -1,16 +1,16 @@
-"""Intervals over resampled samples, without a loop over resamples.
+"""95 % intervals: Wilson's for shares, a bootstrap for other figures, and split-conformal ones around predicted values.
 
-In: a matrix with one row per sample, whose weighted column sums are all a set of figures needs; and which samples are alike (of
-one group). Out: values of each figure per resample, and an `Interval` per figure. A resample is a vector of counts, so a block of
-resamples is one matrix product. Memory is bounded by the block, whatever the number of samples. Where samples are grouped, whole
-groups are drawn: photos of one group are alike, and count as less than so many.
+In: one row per sample, whose weighted column sums are all that a set of figures needs; and which samples are of one group.
+Out: an `Interval` per figure. A resample is a vector of counts, so a block of resamples is one matrix product, and memory is
+bounded by the block. Where samples are grouped, whole groups are drawn: photos of one group count as fewer than their number.
+Resampling alone would show a false certainty for few samples, so accuracy has Wilson's interval, and balanced accuracy and macro
+F1 the wider one of both. Why these intervals and not others: docs/claims.md has their coverage, measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -20,201 +20,24 @@ from numpy.typing import NDArray
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.metrics import VALUES, find_metric
 from unchoke.core.record import Interval, ValueIntervalRecord
-from unchoke.training.scoring.figures import bin_numbers, confidences, log_losses
+from unchoke.training.scoring.figures import ECE_BINS, bin_numbers, confidences, log_losses
 
 Sums = NDArray[np.float64]
 Figures = dict[str, Sums]
-_BLOCK_DRAWS = 1 << 21
-_FEWEST = 5
-"""With fewer samples than this, resampling shows a false certainty: no interval is given."""
-
-
-def sum_units(columns: NDArray[np.float32], groups: NDArray[np.int64] | None) -> NDArray[np.float32]:
-    """Rows of one group added up; every sample by itself where there are no groups."""
-    if groups is None:
-        return columns
-    numbers = np.unique(groups, return_inverse=True)[1]
-    sums = np.zeros((int(numbers.max()) + 1, columns.shape[1]))
-    np.add.at(sums, numbers, columns)
-    return sums.astype(np.float32)
-
-
-def draw(
-    figures: Callable[[Sums, Any], Figures], units: NDArray[np.float32], layout: Any, *, seed: int, num_resamples: int
-) -> Figures:
-    """Each figure per resample of `units`; nothing where there are too few. The same seed and count give the same resamples."""
-    if num_resamples == 0 or len(units) < _FEWEST:
-        return {}
-    return figures(_resampled_sums(units, seed=seed, num_resamples=num_resamples), layout)
-
-
-def intervals(points: dict[str, float | None], drawn: Figures, *, num_units: int) -> dict[str, Interval]:
-    """Intervals around `points`, from what was drawn of each."""
-    return {name: interval(name, value, drawn.get(name), num_units=num_units) for name, value in points.items()}
-
-
-def interval(name: str, value: float | None, drawn: Sums | None, *, num_units: int) -> Interval:
-    """Percentiles set wider as Student's t is (Hesterberg); and for values not less than a t interval of the logarithm of the
-    figure's distance from its end (1 for R², 0 for errors), which small samples need.
-    """
-    point = _finite(value)
-    known = np.empty(0) if drawn is None else drawn[np.isfinite(drawn)]
-    if point is None or len(known) == 0:
-        return Interval(point, None, None)
-    wider = math.sqrt(num_units / (num_units - 1)) * student_quantile(num_units - 1)
-    tail = 100 * NormalDist().cdf(-wider)
-    low, high = (float(limit) for limit in np.percentile(known, [tail, 100 - tail]))
-    more = _log_limits(name, point, known, wider)
-    return Interval(point, min(low, point, *more), max(high, point, *more))
-
-
-def _log_limits(name: str, point: float, drawn: Sums, wider: float) -> tuple[float, ...]:
-    metric = find_metric(name)
-    if VALUES not in metric.tasks or (metric.low is None) == (metric.high is None):
-        return ()
-    end, side = (metric.low, 1.0) if metric.low is not None else (metric.high, -1.0)
-    assert end is not None
-    away, away_drawn = side * (point - end), side * (drawn - end)
-    if away <= 0 or (away_drawn <= 0).any():
-        return ()
-    factor = math.exp(min(50.0, wider * float(np.log(away_drawn).std())))
-    return end + side * away / factor, end + side * away * factor
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _resampled_sums(columns: NDArray[np.float32], *, seed: int, num_resamples: int) -> Sums:
-    """Column sums (resamples, columns) over samples drawn with replacement."""
-    count = len(columns)
-    generator = np.random.Generator(np.random.PCG64(hash_int(seed, "bootstrap")))
-    per_block = max(1, _BLOCK_DRAWS // count)
-    sums = np.empty((num_resamples, columns.shape[1]))
-    for start in range(0, num_resamples, per_block):
-        rows = min(per_block, num_resamples - start)
-        drawn = generator.integers(0, count, size=(rows, count), dtype=np.int32)
-        drawn += (np.arange(rows, dtype=np.int32) * count)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(np.float32)
-        sums[start : start + rows] = weights @ columns
-    return sums
-
-
-@dataclass(frozen=True)
-class ClassTally:
-    """Columns for classes: hits, truths and predictions per class, the log loss, and confidence minus hit per bin."""
-
-    columns: NDArray[np.float32]
-    layout: tuple[int, int]
-
-    @classmethod
-    def of(cls, logits: NDArray[np.float32], targets: NDArray[np.int64], *, num_bins: int) -> ClassTally:
-        classes = np.eye(logits.shape[1], dtype=np.float32)
-        predicted = logits.argmax(axis=1)
-        hits = predicted == targets
-        confidence = confidences(logits)
-        bins = np.eye(num_bins, dtype=np.float32)[bin_numbers(confidence, num_bins=num_bins)]
-        losses = log_losses(logits, targets)[:, None]
-        gaps = bins * (confidence - hits)[:, None]
-        parts = [classes[targets] * hits[:, None], classes[targets], classes[predicted], losses, gaps]
-        return cls(np.concatenate(parts, axis=1, dtype=np.float32), (logits.shape[1], num_bins))
-
-
-def class_figures(sums: Sums, layout: tuple[int, int]) -> Figures:
-    """Accuracy, balanced accuracy, macro F1, log loss and ECE from the sums of a `ClassTally`."""
-    num_classes, _ = layout
-    hits, truths, guesses = (sums[:, num_classes * part : num_classes * (part + 1)] for part in range(3))
-    total = truths.sum(axis=1)
-    either = truths + guesses
-    return {
-        "accuracy": hits.sum(axis=1) / total,
-        "balanced_accuracy": (hits / np.maximum(truths, 1)).sum(axis=1) / (truths > 0).sum(axis=1),
-        "macro_f1": (2 * hits / np.maximum(either, 1)).sum(axis=1) / (either > 0).sum(axis=1),
-        "log_loss": sums[:, 3 * num_classes] / total,
-        "ece": np.abs(sums[:, 3 * num_classes + 1 :]).sum(axis=1) / total,
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class ValueLayout:
-    """What the columns of a `ValueTally` are about. `offsets` is each target's mean less the weighted mean of all of them."""
-
-    names: tuple[str, ...]
-    weights: Sums | None
-    offsets: Sums
-
-
-@dataclass(frozen=True)
-class ValueTally:
-    """Columns for values: per target the squared and absolute error, the value (less its mean) and its square; and a 1."""
-
-    columns: NDArray[np.float32]
-    layout: ValueLayout
-
-    @classmethod
-    def of(
-        cls,
-        outputs: NDArray[np.float32],
-        targets: NDArray[Any],
-        *,
-        names: tuple[str, ...],
-        weights: Sequence[float] | None = None,
-    ) -> ValueTally:
-        truth = targets.astype(np.float64)
-        means = truth.mean(axis=0)
-        errors, centred = outputs - truth, truth - means
-        parts = [errors**2, np.abs(errors), centred, centred**2, np.ones((len(truth), 1))]
-        shares = None if weights is None else np.array(weights, dtype=np.float64)
-        offsets = means - np.average(means, weights=shares)
-        return cls(np.concatenate(parts, axis=1).astype(np.float32), ValueLayout(names, shares, offsets))
-
-
-def value_figures(sums: Sums, layout: ValueLayout) -> Figures:
-    """R², MAE and RMSE per target and averaged, and both kinds of weighted R² where there are weights, from the sums of a
-    `ValueTally`; NaN where a resample is constant.
-    """
-    num = len(layout.names)
-    squares, absolutes, values, value_squares = (sums[:, num * part : num * (part + 1)] for part in range(4))
-    total = sums[:, -1:]
-    r2 = _r2(squares, value_squares, value_squares - values**2 / total)
-    per_target = {"r2": r2, "mae": absolutes / total, "rmse": np.sqrt(squares / total)}
-    figures = {f"{figure}/{name}": array[:, i] for figure, array in per_target.items() for i, name in enumerate(layout.names)}
-    figures |= {figure: _row_means(array) for figure, array in per_target.items()}
-    if layout.weights is not None:
-        figures["weighted_r2"] = _weighted_r2(squares, values, value_squares, total, layout.weights, layout.offsets)
-        figures["weighted_mean_r2"] = _row_means(r2, layout.weights)
-    return figures
-
-
-def _r2(squares: Sums, scale: Sums, spread: Sums) -> Sums:
-    """1 − squares / spread; NaN where the spread is rounding only."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(spread > 1e-6 * np.maximum(scale, np.finfo(np.float64).tiny), 1 - squares / spread, np.nan)
-
-
-def _weighted_r2(squares: Sums, values: Sums, value_squares: Sums, total: Sums, weights: Sums, offsets: Sums) -> Sums:
-    """1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)² over all pairs, ȳ being each resample's own weighted mean. Values come less their target's
-    mean; `offsets` puts them all on one scale.
-    """
-    sum_of_squares = (value_squares + 2 * offsets * values + total * offsets**2) @ weights
-    spread = sum_of_squares - ((values + total * offsets) @ weights) ** 2 / (total[:, 0] * weights.sum())
-    return _r2(squares @ weights, sum_of_squares, spread)
-
-
-def _row_means(array: Sums, weights: Sums | None = None) -> Sums:
-    """The mean of each row over what is known, weighted where columns have weights; NaN where nothing is."""
-    shares = np.isfinite(array) * (np.ones(array.shape[1]) if weights is None else weights)
-    totals = shares.sum(axis=1)
-    return np.where(totals > 0, (np.where(shares > 0, array, 0) * shares).sum(axis=1) / np.where(totals > 0, totals, 1), np.nan)
-
-
-Numbers = NDArray[np.float64]
 Z = 1.959963984540054
 """The quantile of the normal distribution that leaves 2.5 % above it."""
+LEVEL = 0.9
+"""How often the interval around a predicted value holds, unless somebody asks for another level."""
 _STUDENT = {1: 12.706205, 2: 4.302653, 3: 3.182446}
+_BLOCK_DRAWS = 1 << 21
+_MIN_UNITS = 5
+"""With fewer samples than this, resampling shows a false certainty: no interval is given."""
+_MAX_CONFIDENCE = 1 - 1e-6
+_ABS_MEAN = float(np.sqrt(2 / np.pi))
+"""The mean of |x| for a standard normal x."""
 
 
-def wilson(shares: Any, sizes: Any) -> tuple[Numbers, Numbers]:
+def wilson(shares: Any, sizes: Any) -> tuple[Sums, Sums]:
     """Wilson's score interval of shares, each seen in so many trials; sizes need not be whole. 14 of 14 is 0.785 to 1."""
     p, n = np.asarray(shares, dtype=np.float64), np.maximum(np.asarray(sizes, dtype=np.float64), 1e-9)
     centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
@@ -222,7 +45,7 @@ def wilson(shares: Any, sizes: Any) -> tuple[Numbers, Numbers]:
     return np.minimum(np.maximum(centre - half, 0), p), np.maximum(np.minimum(centre + half, 1), p)
 
 
-def mean_limits(shares: Numbers, lows: Numbers, highs: Numbers) -> tuple[float, float]:
+def mean_limits(shares: Sums, lows: Sums, highs: Sums) -> tuple[float, float]:
     """Limits of a mean of independent shares from the limits of each: squared distances add up (Zou and Donner's MOVER)."""
     count, mean = len(shares), float(shares.mean())
     low = mean - float(np.sqrt(((shares - lows) ** 2).sum())) / count
@@ -230,8 +53,8 @@ def mean_limits(shares: Numbers, lows: Numbers, highs: Numbers) -> tuple[float, 
     return max(0.0, low), min(1.0, high)
 
 
-def effective_sizes(hits: Any, totals: Any) -> Numbers:
-    """For shares Σ hits / Σ totals over units (rows), columns apart: how many independent trials they are worth.
+def effective_sizes(hits: Any, totals: Any) -> Sums:
+    """For shares Σ hits / Σ totals over units (rows), each column by itself: how many independent trials they are worth.
 
     Units of one trial each are worth themselves. Else the spread between units says how alike trials of one unit are (Korn and
     Graubard); where it says nothing, because all or none were hits, a unit counts once.
@@ -246,9 +69,8 @@ def effective_sizes(hits: Any, totals: Any) -> Numbers:
     with np.errstate(divide="ignore", invalid="ignore"):
         sizes = np.where((p > 0) & (p < 1) & (units > 1), p * (1 - p) / spread, units)
     few = np.array([(Z / student_quantile(int(count) - 1)) ** 2 if count > 1 else 1.0 for count in np.atleast_1d(units)])
-    return np.asarray(
-        np.clip(sizes * few.reshape(np.shape(sizes)), np.minimum(units, 1), np.maximum(total, np.minimum(units, 1)))
-    )
+    least = np.minimum(units, 1)
+    return np.asarray(np.clip(sizes * few.reshape(np.shape(sizes)), least, np.maximum(total, least)))
 
 
 def difference_limits(better: float, worse: float, size: float) -> tuple[float, float]:
@@ -272,9 +94,135 @@ def student_quantile(freedom: int) -> float:
     return z + sum(term / v ** (power + 1) for power, term in enumerate(terms))
 
 
-_SUREST = 1 - 1e-6
-_ABS_MEAN = float(np.sqrt(2 / np.pi))
-"""The mean of |x| for a standard normal x."""
+class ClassTally:
+    """Columns for classes: hits, truths and predictions per class, the log loss, and confidence minus hit per bin."""
+
+    def __init__(self, logits: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
+        self.num_classes = logits.shape[1]
+        classes = np.eye(self.num_classes, dtype=np.float32)
+        predicted = logits.argmax(axis=1)
+        hits = predicted == targets
+        confidence = confidences(logits)
+        gaps = np.eye(ECE_BINS, dtype=np.float32)[bin_numbers(confidence)] * (confidence - hits)[:, None]
+        losses = log_losses(logits, targets)[:, None]
+        parts = [classes[targets] * hits[:, None], classes[targets], classes[predicted], losses, gaps]
+        self.columns = np.concatenate(parts, axis=1, dtype=np.float32)
+
+    def figures(self, sums: Sums) -> Figures:
+        """Accuracy, balanced accuracy, macro F1, log loss and ECE from sums of the columns, one row per resample."""
+        hits, truths, guesses = (sums[:, self.num_classes * part : self.num_classes * (part + 1)] for part in range(3))
+        total = truths.sum(axis=1)
+        either = truths + guesses
+        return {
+            "accuracy": hits.sum(axis=1) / total,
+            "balanced_accuracy": (hits / np.maximum(truths, 1)).sum(axis=1) / (truths > 0).sum(axis=1),
+            "macro_f1": (2 * hits / np.maximum(either, 1)).sum(axis=1) / (either > 0).sum(axis=1),
+            "log_loss": sums[:, 3 * self.num_classes] / total,
+            "ece": np.abs(sums[:, 3 * self.num_classes + 1 :]).sum(axis=1) / total,
+        }
+
+
+class ValueTally:
+    """Columns for values: per target the squared and absolute error, the value (less its mean) and its square; and a 1."""
+
+    def __init__(
+        self, outputs: NDArray[np.float32], targets: NDArray[Any], names: Sequence[str], weights: Sequence[float] | None = None
+    ) -> None:
+        truth = targets.astype(np.float64)
+        means = truth.mean(axis=0)
+        errors, centred = outputs - truth, truth - means
+        parts = [errors**2, np.abs(errors), centred, centred**2, np.ones((len(truth), 1))]
+        self.columns = np.concatenate(parts, axis=1).astype(np.float32)
+        self._names, self._weights = names, None if weights is None else np.array(weights, dtype=np.float64)
+        self._offsets = means - np.average(means, weights=self._weights)  # puts centred values back on one scale
+
+    def figures(self, sums: Sums) -> Figures:
+        """R², MAE and RMSE per target and averaged, and both kinds of weighted R² where there are weights; NaN where a resample
+        is constant.
+        """
+        num = len(self._names)
+        squares, absolutes, values, value_squares = (sums[:, num * part : num * (part + 1)] for part in range(4))
+        total = sums[:, -1:]
+        r2 = _r2(squares, value_squares, value_squares - values**2 / total)
+        per_target = {"r2": r2, "mae": absolutes / total, "rmse": np.sqrt(squares / total)}
+        figures = {f"{figure}/{name}": array[:, i] for figure, array in per_target.items() for i, name in enumerate(self._names)}
+        figures |= {figure: _row_means(array) for figure, array in per_target.items()}
+        if self._weights is not None:
+            weights, offsets = self._weights, self._offsets
+            sum_of_squares = (value_squares + 2 * offsets * values + total * offsets**2) @ weights
+            # each resample has its own weighted mean
+            spread = sum_of_squares - ((values + total * offsets) @ weights) ** 2 / (total[:, 0] * weights.sum())
+            figures["weighted_r2"] = _r2(squares @ weights, sum_of_squares, spread)
+            figures["weighted_mean_r2"] = _row_means(r2, weights)
+        return figures
+
+
+def _r2(squares: Sums, scale: Sums, spread: Sums) -> Sums:
+    """1 − squares / spread; NaN where the spread is rounding only."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(spread > 1e-6 * np.maximum(scale, np.finfo(np.float64).tiny), 1 - squares / spread, np.nan)
+
+
+def _row_means(array: Sums, weights: Sums | None = None) -> Sums:
+    """The mean of each row over what is known, weighted where columns have weights; NaN where nothing is."""
+    shares = np.isfinite(array) * (np.ones(array.shape[1]) if weights is None else weights)
+    totals = shares.sum(axis=1)
+    return np.where(totals > 0, (np.where(shares > 0, array, 0) * shares).sum(axis=1) / np.where(totals > 0, totals, 1), np.nan)
+
+
+def sum_units(columns: NDArray[np.float32], groups: NDArray[np.int64] | None) -> NDArray[np.float32]:
+    """Rows of one group added up; every sample by itself where there are no groups."""
+    if groups is None:
+        return columns
+    numbers = np.unique(groups, return_inverse=True)[1]
+    sums = np.zeros((int(numbers.max()) + 1, columns.shape[1]))
+    np.add.at(sums, numbers, columns)
+    return sums.astype(np.float32)
+
+
+def draw(tally: ClassTally | ValueTally, units: NDArray[np.float32], *, seed: int, num_resamples: int) -> Figures:
+    """Each figure per resample of `units`, drawn with replacement; nothing where there are too few. The same seed and count give
+    the same resamples.
+    """
+    count = len(units)
+    if num_resamples == 0 or count < _MIN_UNITS:
+        return {}
+    generator = np.random.Generator(np.random.PCG64(hash_int(seed, "bootstrap")))
+    per_block = max(1, _BLOCK_DRAWS // count)
+    sums = np.empty((num_resamples, units.shape[1]))
+    for start in range(0, num_resamples, per_block):
+        rows = min(per_block, num_resamples - start)
+        drawn = generator.integers(0, count, size=(rows, count), dtype=np.int32)
+        drawn += (np.arange(rows, dtype=np.int32) * count)[:, None]
+        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(np.float32)
+        sums[start : start + rows] = weights @ units
+    return tally.figures(sums)
+
+
+def intervals(points: dict[str, float | None], drawn: Figures, *, num_units: int) -> dict[str, Interval]:
+    """Intervals around `points`, from what was drawn of each."""
+    return {name: interval(name, value, drawn.get(name), num_units=num_units) for name, value in points.items()}
+
+
+def interval(name: str, value: float | None, drawn: Sums | None, *, num_units: int) -> Interval:
+    """Percentiles set wider as Student's t is (Hesterberg); and for values not less than a t interval of the logarithm of the
+    figure's distance from its end (1 for R², 0 for errors), which small samples need.
+    """
+    point = value if value is not None and math.isfinite(value) else None
+    known = np.empty(0) if drawn is None else drawn[np.isfinite(drawn)]
+    if point is None or len(known) == 0:
+        return Interval(point, None, None)
+    wider = math.sqrt(num_units / (num_units - 1)) * student_quantile(num_units - 1)
+    tail = 100 * NormalDist().cdf(-wider)
+    limits = [point, *(float(limit) for limit in np.percentile(known, [tail, 100 - tail]))]
+    metric = find_metric(name)
+    if VALUES in metric.tasks and (metric.low is None) != (metric.high is None):
+        end, sign = (metric.low, 1.0) if metric.low is not None else (metric.high or 0.0, -1.0)
+        distance, distances = sign * (point - end), sign * (known - end)
+        if distance > 0 and (distances > 0).all():
+            factor = math.exp(min(50.0, wider * float(np.log(distances).std())))
+            limits += [end + sign * distance / factor, end + sign * distance * factor]
+    return Interval(point, min(limits), max(limits))
 
 
 def class_intervals(
@@ -283,54 +231,38 @@ def class_intervals(
     units: NDArray[np.float32],
     logits: NDArray[np.float32],
     targets: NDArray[np.int64],
-    *,
-    num_bins: int,
 ) -> dict[str, Interval]:
     """`units` are the sums of a `ClassTally` by unit; `points` and `drawn` are by the names of its figures."""
     found = intervals(points, drawn, num_units=len(units))
-    hits, truths, guesses = _parts(units, logits.shape[1])
-    found["accuracy"] = _accuracy(points["accuracy"], hits, truths)
-    found["balanced_accuracy"] = _widened(found["balanced_accuracy"], _recall_limits(hits, truths))
-    found["macro_f1"] = _widened(found["macro_f1"], _f1_limits(hits, truths, guesses))
-    found["log_loss"] = _widened(found["log_loss"], _loss_limits(logits, targets, found["accuracy"]))
-    found["ece"] = _calibration_error(found["ece"], logits, found["accuracy"], num_bins=num_bins)
+    hits, truths, guesses = _class_sums(units, logits.shape[1])
+    low, high = wilson(points["accuracy"], effective_sizes(hits.sum(axis=1), truths.sum(axis=1)))
+    accuracy = found["accuracy"] = Interval(points["accuracy"], float(low), float(high))
+
+    def limits(of: Sums) -> tuple[Sums, tuple[Sums, Sums]]:
+        there = of.sum(axis=0) > 0
+        shares = hits.sum(axis=0)[there] / of.sum(axis=0)[there]
+        return shares, wilson(shares, effective_sizes(hits[:, there], of[:, there]))
+
+    recalls, recall_ends = limits(truths)
+    found["balanced_accuracy"] = _widened(found["balanced_accuracy"], *mean_limits(recalls, *recall_ends))
+    # F1 rises with hits / (in truth or in the answer), which is a share.
+    shares, ends = limits(truths + guesses - hits)
+    f1s = [2 * iou / (1 + iou) for iou in (shares, *ends)]
+    found["macro_f1"] = _widened(found["macro_f1"], *mean_limits(f1s[0], f1s[1], f1s[2]))
+    found["log_loss"] = _widened(found["log_loss"], *_loss_limits(logits, targets, accuracy))
+    found["ece"] = _calibration_error(found["ece"], logits, accuracy)
     return found
 
 
 def recall_limits(units: NDArray[np.float32], num_classes: int) -> tuple[Sums, Sums]:
     """Wilson's limits of each class's recall; a class that does not occur has 0 and 1."""
-    hits, truths, _ = _parts(units, num_classes)
+    hits, truths, _ = _class_sums(units, num_classes)
     return wilson(hits.sum(axis=0) / np.maximum(truths.sum(axis=0), 1), effective_sizes(hits, truths))
 
 
-def _parts(units: NDArray[np.float32], num_classes: int) -> tuple[Sums, Sums, Sums]:
+def _class_sums(units: NDArray[np.float32], num_classes: int) -> tuple[Sums, Sums, Sums]:
     hits, truths, guesses = (units[:, num_classes * part : num_classes * (part + 1)].astype(np.float64) for part in range(3))
     return hits, truths, guesses
-
-
-def _accuracy(point: float | None, hits: Sums, truths: Sums) -> Interval:
-    size = effective_sizes(hits.sum(axis=1), truths.sum(axis=1))
-    low, high = wilson(point, size)
-    return Interval(point, float(low), float(high))
-
-
-def _recall_limits(hits: Sums, truths: Sums) -> tuple[float, float]:
-    there = truths.sum(axis=0) > 0
-    shares = hits.sum(axis=0)[there] / truths.sum(axis=0)[there]
-    return mean_limits(shares, *wilson(shares, effective_sizes(hits[:, there], truths[:, there])))
-
-
-def _f1_limits(hits: Sums, truths: Sums, guesses: Sums) -> tuple[float, float]:
-    """F1 rises with hits / (in truth or in the answer), which is a share."""
-    either = truths + guesses - hits
-    there = either.sum(axis=0) > 0
-    shares = hits.sum(axis=0)[there] / either.sum(axis=0)[there]
-    limits = wilson(shares, effective_sizes(hits[:, there], either[:, there]))
-    return mean_limits(_f1(shares), *(_f1(limit) for limit in limits))
-
-
-def _f1(iou: Sums) -> Sums:
-    return 2 * iou / (1 + iou)
 
 
 def _loss_limits(logits: NDArray[np.float32], targets: NDArray[np.int64], accuracy: Interval) -> tuple[float, float]:
@@ -338,53 +270,42 @@ def _loss_limits(logits: NDArray[np.float32], targets: NDArray[np.int64], accura
     losses, hits = log_losses(logits, targets), logits.argmax(axis=1) == targets
     right = float(losses[hits].mean()) if hits.any() else 0.0
     if hits.all():
-        wrong = float(-np.log1p(-np.minimum(confidences(logits).astype(np.float64), _SUREST)).mean())
+        wrong = float(-np.log1p(-np.minimum(confidences(logits).astype(np.float64), _MAX_CONFIDENCE)).mean())
     else:
         wrong = float(losses[~hits].mean())
     low, high = (share * right + (1 - share) * wrong for share in (accuracy.high or 0.0, accuracy.low or 0.0))
     return low, high
 
 
-def _calibration_error(found: Interval, logits: NDArray[np.float32], accuracy: Interval, *, num_bins: int) -> Interval:
+def _calibration_error(found: Interval, logits: NDArray[np.float32], accuracy: Interval) -> Interval:
     """The sum of gaps is never negative and so errs upwards, in resamples even more: limits are mirrored at the point, and begin
     at 0 unless the error is more than chance gives where every confidence is right.
     """
     point = found.value
-    if point is None:
+    if point is None or accuracy.low is None or accuracy.high is None:
         return found
     sure = confidences(logits)
-    unsettled = [
-        float(sure.mean()) - (accuracy.low or 0.0),
-        (1.0 if accuracy.high is None else accuracy.high) - float(sure.mean()),
-    ]
-    low, high = 0.0, max(point, *unsettled)
+    low, high = 0.0, max(point, float(sure.mean()) - accuracy.low, accuracy.high - float(sure.mean()))
     if found.low is not None and found.high is not None:
-        low = max(0.0, 2 * point - found.high) if point > _by_chance(sure, num_bins=num_bins) else 0.0
+        # The largest error that answers of these confidences have in all but 2.5 of 100 cases if each confidence is right.
+        chances = sure.astype(np.float64)
+        variances = np.bincount(bin_numbers(sure), weights=chances * (1 - chances), minlength=ECE_BINS)
+        mean, deviation = _ABS_MEAN * np.sqrt(variances).sum(), np.sqrt((1 - _ABS_MEAN**2) * variances.sum())
+        by_chance = float((mean + Z * deviation) / len(sure))
+        low = max(0.0, 2 * point - found.high) if point > by_chance else 0.0
         high = max(high, 2 * point - found.low)
     return Interval(point, low, min(1.0, high))
 
 
-def _by_chance(sure: NDArray[np.float32], *, num_bins: int) -> float:
-    """The largest calibration error that answers of these confidences have in all but 2.5 of 100 cases if each is right."""
-    chances = sure.astype(np.float64)
-    variances = np.bincount(bin_numbers(sure, num_bins=num_bins), weights=chances * (1 - chances), minlength=num_bins)
-    mean, deviation = _ABS_MEAN * np.sqrt(variances).sum(), np.sqrt((1 - _ABS_MEAN**2) * variances.sum())
-    return float((mean + Z * deviation) / len(sure))
-
-
-def _widened(found: Interval, limits: tuple[float, float]) -> Interval:
-    """Not narrower than `limits` on either side."""
-    low, high = limits
+def _widened(found: Interval, low: float, high: float) -> Interval:
+    """Not narrower than from `low` to `high`."""
     return Interval(
         found.value, low if found.low is None else min(found.low, low), high if found.high is None else max(found.high, high)
     )
 
 
-LEVEL = 0.9
-
-
 def fewest_samples(level: float) -> int:
-    """How many val samples it takes: 9 for 90 %."""
+    """How many val samples intervals around values take: 9 for 90 %."""
     return math.ceil(level / (1 - level) - 1e-9)
 
 
@@ -403,7 +324,9 @@ def value_intervals(
     *,
     level: float = LEVEL,
 ) -> ValueIntervalRecord | None:
-    """From (outputs, targets) of val and test; None where val is too small, coverage left out where there is no test split."""
+    """By how much a prediction is widened so that the truth lies within `level` of the time (split conformal prediction, from the
+    errors on val), and how often it did on test. In: (outputs, targets) of val and test. None where val is too small.
+    """
     widths = None if val is None else half_widths(*val, level=level)
     if widths is None or val is None:
         return None

@@ -1,4 +1,8 @@
-"""Judges outputs: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
+"""Judges a finished training: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures.
+
+`compare_before` says what corrections of the data brought: the newest run with the same settings and other corrections, and this
+one, on the test photos that both have, judged by the corrected truth.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,6 @@ from unchoke.core.record import (
     ScatterRecord,
     ValueIntervalRecord,
 )
-from unchoke.core.workspace import Workspace
 from unchoke.data.sample_set import is_input
 from unchoke.machine.backend import one_thread
 from unchoke.pixels.image import DecodeError, read_image
@@ -32,7 +35,7 @@ from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.heads import TrainedHead
 from unchoke.training.scoring.figures import calibrate, scaled_apart, softmax
 from unchoke.training.scoring.intervals import value_intervals
-from unchoke.training.scoring.predictions import GROUP, kept_columns, load_predictions
+from unchoke.training.scoring.predictions import GROUP, PREDICTIONS_FILE, kept_columns, load_predictions
 from unchoke.training.scoring.scores import ConstantAnswer, JudgedSplit, Scores, compare, score
 
 JUDGED = ("val", "test")
@@ -65,7 +68,7 @@ Outputs = dict[str, NDArray[np.float32]]
 
 
 def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device) -> Outputs:
-    """The head's outputs for val and test, from features alone; for val those of a head that has not seen it."""
+    """The head's outputs for val and test; for val those of the head that was trained without it."""
     judged = {"val": head.without_val or head, "test": head}
     with one_thread():
         return {
@@ -86,7 +89,7 @@ def judge(
 ) -> ScoredOutputs:
     """Calibrate outputs on val and score them, with intervals (targets weighted where `weights` are declared).
 
-    `groups` names each sample's group, "" for none: intervals are then those of groups. `answer` is what to beat, where the
+    `groups` names each sample's group, "" for none: intervals are then those of groups. `answer` is the baseline where the
     problem has no train split to take it from.
     """
     positions = {split: problem.positions(split) for split in outputs}
@@ -112,7 +115,7 @@ def judge(
 
 
 def number_groups(groups: Sequence[str] | None, where: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """A number for each sample, the same within a group; samples without one stand alone. None where every sample does."""
+    """A number for each sample, the same within a group; samples without a group stand alone. None where every sample does."""
     if groups is None:
         return None
     names = [groups[place] for place in where.tolist()]
@@ -143,7 +146,7 @@ def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFra
 
 
 def worst_mistakes(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> list[MistakeRecord]:
-    """The test images the head was most confidently wrong about, with thumbnails."""
+    """The test images the model was most confidently wrong about, with thumbnails."""
     if problem.kind != "classification" or "test" not in judged.positions:
         return []
     where = judged.positions["test"]
@@ -151,44 +154,41 @@ def worst_mistakes(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame)
     predicted = probabilities.argmax(axis=1)
     wrong = np.flatnonzero(predicted != problem.targets[where])
     worst = wrong[np.argsort(-probabilities[wrong].max(axis=1), kind="stable")][:_MISTAKES_SHOWN]
+
+    def thumbnail(path: str) -> str | None:
+        try:
+            return make_thumbnail(read_image(path, cover_px=_THUMBNAIL_PX), side_px=_THUMBNAIL_PX)
+        except DecodeError:  # the file is gone: the report then shows its name alone
+            return None
+
+    rows = frame.iloc[where[worst]]
     return [
         MistakeRecord(
-            sample_id=str(frame["sample_id"].iloc[where[index]]),
-            path=str(frame["path"].iloc[where[index]]),
+            sample_id=str(sample_id),
+            path=str(path),
             truth=problem.names[int(problem.targets[where[index]])],
             predicted=problem.names[int(predicted[index])],
             confidence=float(probabilities[index].max()),
-            thumbnail=_thumbnail(str(frame["path"].iloc[where[index]])),
+            thumbnail=thumbnail(str(path)),
         )
-        for index in worst
+        for index, sample_id, path in zip(worst, rows["sample_id"], rows["path"], strict=True)
     ]
-
-
-def _thumbnail(path: str) -> str | None:
-    """A small picture, or None where the file is no longer there: the report then says its name alone."""
-    try:
-        return make_thumbnail(read_image(path, cover_px=_THUMBNAIL_PX), side_px=_THUMBNAIL_PX)
-    except DecodeError:
-        return None
 
 
 def scatter(judged: ScoredOutputs, problem: Problem) -> list[ScatterRecord]:
     """Truth against prediction for each target of the test split, thinned to what a page can show."""
     if problem.kind != "regression" or "test" not in judged.positions:
         return []
-    where = judged.positions["test"][:_SCATTER_POINTS]
+    truth = problem.targets[judged.positions["test"][:_SCATTER_POINTS]]
     outputs = judged.outputs["test"][:_SCATTER_POINTS]
     return [
-        ScatterRecord(target=name, truth=problem.targets[where, index].tolist(), predicted=outputs[:, index].tolist())
+        ScatterRecord(target=name, truth=truth[:, index].tolist(), predicted=outputs[:, index].tolist())
         for index, name in enumerate(problem.names)
     ]
 
 
-_FILE = "predictions.csv"
-
-
 def compare_before(session: Session, run: RunRow, problem: Problem, judged: ScoredOutputs) -> CorrectionsRecord | None:
-    """What was used, and what it brought; None where nothing was corrected."""
+    """Which corrections were used, and what they brought; None where nothing was corrected."""
     used = next((choice.evidence for choice in session.choices if choice.name == CORRECTIONS), None)
     if used is None:
         return None
@@ -197,61 +197,40 @@ def compare_before(session: Session, run: RunRow, problem: Problem, judged: Scor
     before = _run_before(session, run, record.key)
     if before is None or "test" not in judged.positions:
         return record
-    table = load_predictions(session.workspace.run_folder(before.name) / _FILE)
-    return _compared(record, before.name, table[table["split"] == "test"], problem, judged)
-
-
-def _run_before(session: Session, run: RunRow, key: str) -> RunRow | None:
-    """The newest finished run with the same settings and other corrections."""
-    with ExperimentStore.open(session.workspace.experiments_file) as experiments:
-        rows = [row for row in experiments.runs() if row.number != run.number and row.status == "done"]
-    for row in sorted(rows, key=lambda one: -one.number):
-        if _settings_of(row) == _settings_of(run) and _has_other(session, row, key):
-            return row
-    return None
-
-
-def _settings_of(row: RunRow) -> dict[str, Any]:
-    return {name: value for name, value in row.settings.items() if name != CORRECTIONS} | {"fingerprint": row.fingerprint}
-
-
-def _has_other(session: Session, row: RunRow, key: str) -> bool:
-    workspace: Workspace = session.workspace
-    folder = workspace.run_folder(row.name)
-    if not (folder / _FILE).is_file():
-        return False
-    record = recall_record(folder, session.warn)
-    return record is not None and (record.corrections is None or record.corrections.key != key)
-
-
-def _compared(
-    record: CorrectionsRecord, name: str, table: pd.DataFrame, problem: Problem, judged: ScoredOutputs
-) -> CorrectionsRecord:
-    """Both runs on the photos that both kept for the test."""
+    table = load_predictions(session.workspace.run_folder(before.name) / PREDICTIONS_FILE)
     where = judged.positions["test"]
     place = {problem.sample_ids[position]: row for row, position in enumerate(where.tolist())}
-    rows = [row for row, sample_id in enumerate(table["sample_id"].tolist()) if sample_id in place]
-    if not rows:
+    earlier = table[(table["split"] == "test") & table["sample_id"].isin(place)]
+    if earlier.empty:
         return record
-    own = np.array([place[sample_id] for sample_id in table["sample_id"].iloc[rows].tolist()], np.int64)
+    own = np.array([place[sample_id] for sample_id in earlier["sample_id"]], np.int64)
     truth, outputs = problem.targets[where[own]], judged.outputs["test"][own]
-    earlier = table.iloc[rows]
     if problem.kind == "classification":
-        said = earlier["predicted"].tolist()
-        before = np.mean([problem.names[target] == guess for target, guess in zip(truth.tolist(), said, strict=True)])
-        after = np.mean(outputs.argmax(axis=1) == truth)
-        metric = "accuracy"
+        metric, both = "accuracy", [earlier["predicted"].to_numpy() == np.array(problem.names, dtype=object)[truth]]
+        both.append(outputs.argmax(axis=1) == truth)
     else:
         columns = [f"predicted/{target}" for target in problem.names]
         if not set(columns) <= set(earlier.columns):
             return record
-        before, after = _r2(earlier[columns].to_numpy(np.float64), truth), _r2(outputs.astype(np.float64), truth)
-        metric = "r2"
-    figures = {"before": round(float(before), 6), "after": round(float(after), 6), "num_test": len(rows)}
-    return record.model_copy(update={"run": name, "metric": metric, **figures})
+        spread = np.maximum(truth.var(axis=0), 1e-12)
+        values = (earlier[columns].to_numpy(np.float64), outputs.astype(np.float64))
+        metric, both = "r2", [1 - ((one - truth) ** 2).mean(axis=0) / spread for one in values]
+    figures = {name: round(float(np.mean(found)), 6) for name, found in zip(("before", "after"), both, strict=True)}
+    return record.model_copy(update={"run": before.name, "metric": metric, "num_test": len(earlier), **figures})
 
 
-def _r2(outputs: NDArray[np.float64], truth: NDArray[Any]) -> float:
-    """The mean of all targets' shares of variance."""
-    spread = np.maximum(truth.var(axis=0), 1e-12)
-    return float((1 - ((outputs - truth) ** 2).mean(axis=0) / spread).mean())
+def _run_before(session: Session, run: RunRow, key: str) -> RunRow | None:
+    """The newest finished run with the same settings and other corrections."""
+
+    def settings_of(row: RunRow) -> dict[str, Any]:
+        return {name: value for name, value in row.settings.items() if name != CORRECTIONS} | {"fingerprint": row.fingerprint}
+
+    with ExperimentStore.open(session.workspace.experiments_file) as experiments:
+        rows = [row for row in experiments.runs() if row.number != run.number and row.status == "done"]
+    for row in sorted(rows, key=lambda one: -one.number):
+        folder = session.workspace.run_folder(row.name)
+        if settings_of(row) == settings_of(run) and (folder / PREDICTIONS_FILE).is_file():
+            record = recall_record(folder, session.warn)
+            if record is not None and (record.corrections is None or record.corrections.key != key):
+                return row
+    return None

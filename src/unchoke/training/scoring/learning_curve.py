@@ -1,19 +1,18 @@
 """Would more photos help? Accuracy (or R²) against the number of photos that were trained on.
 
-In: something that trains on part of the train split and answers for the judged photos (val and test), and which photos are
-alike. Out: a `LearningCurveRecord`: the figure at an eighth, a quarter, half and all of the photos, what the last doubling
-brought, measured on the same photos, and, where that is more than chance gives, about what the next one would. Which photos are
-left out follows from hashes. What would take long is left out with a word; that is decided by counting operations, not by a
-clock.
+In: cached features, the judged photos (val and test), and which photos are alike. Out: a `LearningCurveRecord`: the figure at
+an eighth, a quarter, half and all of the photos, what the last doubling brought, measured on the same photos, and, where that is
+more than chance gives, about what the next one would. What is trained is ridge regression in closed form, so nothing is random;
+which photos are left out follows from hashes. A curve that would take long is left out, with a reason: operations are counted
+for that, not seconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,63 +26,52 @@ from unchoke.training.scoring.intervals import student_quantile
 
 _SHARES = (8, 4, 2, 1)
 _REPEATS = ((8, 8, 6, 1), (4, 3, 2, 1), (1, 1, 1, 1))
-"""How often each share is drawn, where that can be afforded."""
-_FEWEST_TRAIN, _FEWEST_JUDGED, _FEWEST_PART = 40, 20, 10
-_MOST_OPERATIONS, _OPERATIONS_PER_PHOTO = 3e10, 1e7
+"""How often each share is drawn: the first of these that is not too slow."""
+_MIN_TRAIN, _MIN_JUDGED, _MIN_PART = 40, 20, 10
+_MAX_OPERATIONS, _OPERATIONS_PER_PHOTO = 3e10, 1e7
 """About a second on one core; or a twentieth of the time in which photos are read and become features."""
-
-
 _WORTH_SHOWING = 0.02
-"""What a head must be better by than one answer for all, in accuracy or R², for its curve to say anything of photos."""
+"""How much a head must beat one answer for all by, in accuracy or R², for its curve to say anything about photos."""
+_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
+"""Penalties of the ridge, on a kernel with ones on its diagonal."""
+_DEFAULT_STRENGTH = 0.3
 
 
-class Refit(Protocol):
-    """Trains on `positions` and gives outputs for the judged photos; its costs are counted in operations."""
-
-    @property
-    def judged(self) -> Positions: ...
-    @property
-    def fixed_cost(self) -> float: ...
-    def cost(self, count: int) -> float: ...
-    def __call__(self, positions: Positions) -> NDArray[np.float32]: ...
-
-
-def measure_curve(refit: Refit, problem: Problem, groups: Sequence[str], *, seed: int) -> LearningCurveRecord:
+def measure_curve(refit: RidgeRefit, problem: Problem, groups: Sequence[str], *, seed: int) -> LearningCurveRecord:
     """The curve, or why there is none."""
     train, judged = problem.positions("train"), refit.judged
-    if len(train) < _FEWEST_TRAIN or len(judged) < _FEWEST_JUDGED:
+    if len(train) < _MIN_TRAIN or len(judged) < _MIN_JUDGED:
         return LearningCurveRecord(skipped=f"{len(train)} training and {len(judged)} judged photos are too few to tell")
-    repeats = _afford(refit, len(train))
-    if not repeats:
+    allowed = max(_MAX_OPERATIONS, _OPERATIONS_PER_PHOTO * len(train))
+    repeats = next((numbers for numbers in _REPEATS if _cost(refit, len(train), numbers) <= allowed), None)
+    if repeats is None:
         return LearningCurveRecord(skipped=f"{len(train):,} photos of {problem.num_outputs:,} classes or targets would take long")
-    worth = _worth_of(problem, judged)
+    worth = _worth(problem, judged)
     levels = [
         [worth(refit(part)) for part in _parts(problem, groups, train, share, number, seed=seed)]
         for share, number in zip(_SHARES, repeats, strict=True)
     ]
-    sizes = [len(train) // share for share in _SHARES]
-    units = _units(groups, judged)
-    found = [(size, level) for size, level in zip(sizes, levels, strict=True) if level]
-    points = [CurvePoint(num_photos=size, value=float(np.mean(level)), num_repeats=len(level)) for size, level in found]
-    metric = "accuracy" if problem.kind == "classification" else "r2"
+    points = [
+        CurvePoint(num_photos=len(train) // share, value=float(np.mean(level)), num_repeats=len(level))
+        for share, level in zip(_SHARES, levels, strict=True)
+        if level
+    ]
+    metric, baseline = "r2", 0.0  # always answering the mean gets an R² of 0 or less
+    if problem.kind == "classification":
+        commonest = np.bincount(problem.targets[train]).argmax()
+        metric, baseline = "accuracy", float((problem.targets[judged] == commonest).mean())
     record = LearningCurveRecord(metric=metric, num_judged=len(judged), points=points)
-    if points[-1].value < _lazy_figure(problem, judged) + _WORTH_SHOWING:
+    if points[-1].value < baseline + _WORTH_SHOWING:
         record.skipped = "the linear head that it is measured with is hardly better than one answer for all"
-        return record
-    if levels[-2]:
-        record.gain = _gain(levels[-1][0], levels[-2], units)
+    elif levels[-2]:
+        names = [groups[place] or f"\0{place}" for place in judged.tolist()]
+        record.gain = _gain(levels[-1][0], levels[-2], np.unique(names, return_inverse=True)[1].astype(np.int64))
         record.next_gain = _next_gain(record.gain, [point.value for point in points])
     return record
 
 
-def _afford(refit: Refit, count: int) -> tuple[int, ...]:
-    """How often each share is trained: a few times, once, or not at all."""
-    allowed = max(_MOST_OPERATIONS, _OPERATIONS_PER_PHOTO * count)
-    for repeats in _REPEATS:
-        wanted = sum(number * refit.cost(count // share) for share, number in zip(_SHARES, repeats, strict=True))
-        if refit.fixed_cost + wanted <= allowed:
-            return repeats
-    return ()
+def _cost(refit: RidgeRefit, count: int, repeats: Sequence[int]) -> float:
+    return refit.fixed_cost + sum(number * refit.cost(count // share) for share, number in zip(_SHARES, repeats, strict=True))
 
 
 def _parts(problem: Problem, groups: Sequence[str], train: Positions, share: int, number: int, *, seed: int) -> list[Positions]:
@@ -91,7 +79,7 @@ def _parts(problem: Problem, groups: Sequence[str], train: Positions, share: int
     size = len(train) // share
     if share == 1:
         return [train]
-    if size < _FEWEST_PART:
+    if size < _MIN_PART:
         return []
     names = [groups[place] or problem.sample_ids[place] for place in train.tolist()]
     parts = []
@@ -103,37 +91,14 @@ def _parts(problem: Problem, groups: Sequence[str], train: Positions, share: int
     return parts
 
 
-def _lazy_figure(problem: Problem, judged: Positions) -> float:
-    """What always answering the commonest class of train gets; of values the mean, which gets an R² of 0 or less."""
-    if problem.kind != "classification":
-        return 0.0
-    commonest = np.bincount(problem.targets[problem.positions("train")]).argmax()
-    return float((problem.targets[judged] == commonest).mean())
-
-
-@dataclass(frozen=True, eq=False)
-class _Worth:
+def _worth(problem: Problem, judged: Positions) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
     """What each answer is worth, so that their mean is the figure: 1 for a right class; for values 1 less its share of error."""
-
-    targets: NDArray[np.float64]
-    classes: bool
-
-    def __call__(self, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
-        if self.classes:
-            return np.asarray(outputs.argmax(axis=1) == self.targets, dtype=np.float64)
-        spread = self.targets.var(axis=0)
-        varies = spread > 0
-        return np.asarray(1 - ((outputs - self.targets)[:, varies] ** 2 / spread[varies]).mean(axis=1), dtype=np.float64)
-
-
-def _worth_of(problem: Problem, judged: Positions) -> _Worth:
-    return _Worth(problem.targets[judged].astype(np.float64), problem.kind == "classification")
-
-
-def _units(groups: Sequence[str], judged: Positions) -> NDArray[np.int64]:
-    """A number for each judged photo, the same within a group."""
-    names = [groups[place] or f"\0{place}" for place in judged.tolist()]
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    targets = problem.targets[judged].astype(np.float64)
+    if problem.kind == "classification":
+        return lambda outputs: np.asarray(outputs.argmax(axis=1) == targets, dtype=np.float64)
+    spread = targets.var(axis=0)
+    varies = spread > 0
+    return lambda outputs: np.asarray(1 - ((outputs - targets)[:, varies] ** 2 / spread[varies]).mean(axis=1), dtype=np.float64)
 
 
 def _gain(full: NDArray[np.float64], halves: list[NDArray[np.float64]], units: NDArray[np.int64]) -> Interval:
@@ -164,14 +129,11 @@ def _next_gain(gain: Interval, values: Sequence[float]) -> Interval | None:
     return Interval(next_gain, low, min(high, left))
 
 
-_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
-"""Of the ridge, on a kernel with ones on its diagonal."""
-_USUAL = 0.3
-
-
 @dataclass(eq=False)
 class RidgeRefit:
-    """Called with positions, it gives outputs (n, outputs) for `judged`; costs are counted in multiplications and additions."""
+    """Ridge regression (for classes on one-hot targets, the bias free): called with the positions to train on, it gives outputs
+    (n, outputs) for `judged`. Costs are counted in multiplications and additions.
+    """
 
     source: FeatureSource
     problem: Problem
@@ -192,23 +154,27 @@ class RidgeRefit:
 
     def __call__(self, positions: Positions) -> NDArray[np.float32]:
         with one_thread():
-            weight, bias = self._solve(positions, [self._strength])[0]
+            weight, bias = self._solve(positions, [self.strength])[0]
             outputs: NDArray[np.float32] = (self._rows(self.judged) @ weight + bias).numpy()
         return outputs
 
     @cached_property
-    def _strength(self) -> float:
-        """The one with the least squared error on val after learning from all of train."""
-        val = self.problem.positions("val")
+    def strength(self) -> float:
+        """The one with the least squared error on val after training on all of train; no output counts for its unit."""
+        train, val = self.problem.positions("train"), self.problem.positions("val")
         if len(val) == 0:
-            return _USUAL
-        solved = self._solve(self.problem.positions("train"), _STRENGTHS)
+            return _DEFAULT_STRENGTH
+        spread = self._wanted(train).var(dim=0)
+        spread = torch.where(spread > 0, spread, torch.ones_like(spread))
         rows, wanted = self._rows(val), self._wanted(val)
-        errors = [float((rows @ weight + bias - wanted).square().mean(dim=0).div(self._spread).sum()) for weight, bias in solved]
+        solved = self._solve(train, _STRENGTHS)
+        errors = [float((rows @ weight + bias - wanted).square().mean(dim=0).div(spread).sum()) for weight, bias in solved]
         return _STRENGTHS[int(np.argmin(errors))]
 
-    def _solve(self, positions: Positions, strengths: tuple[float, ...] | list[float]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Weights (dim, outputs) and biases for each strength."""
+    def _solve(self, positions: Positions, strengths: Sequence[float]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Weights (dim, outputs) and biases for each strength, from as many equations as there are photos or features,
+        whichever is less.
+        """
         rows, wanted = self._rows(positions), self._wanted(positions)
         middle, mean = rows.mean(dim=0), wanted.mean(dim=0)
         rows, wanted, dim = rows - middle, wanted - mean, self.source.dim
@@ -229,16 +195,9 @@ class RidgeRefit:
             return torch.eye(self.problem.num_outputs)[torch.from_numpy(targets.astype(np.int64))]
         return torch.from_numpy(targets.astype(np.float32))
 
-    @cached_property
-    def _spread(self) -> torch.Tensor:
-        """The variance of each output over train, so that none counts for its unit."""
-        spread = self._wanted(self.problem.positions("train")).var(dim=0)
-        return torch.where(spread > 0, spread, torch.ones_like(spread))
-
     def _rows(self, positions: Positions) -> torch.Tensor:
-        scale = self._scale
         rows = torch.from_numpy(self.source.rows(positions, 0).astype(np.float32))
-        return rows.sub_(torch.from_numpy(scale.mean)).div_(torch.from_numpy(scale.std))
+        return rows.sub_(torch.from_numpy(self._scale.mean)).div_(torch.from_numpy(self._scale.std))
 
     @cached_property
     def _scale(self) -> Standardiser:

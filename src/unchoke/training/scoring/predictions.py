@@ -1,8 +1,7 @@
-"""What is said of each sample, column by column: the class and how sure it is, further classes, all probabilities.
+"""The columns of predictions, the same in `predictions.csv` of a run and in what `predict` answers; and reading that file again.
 
 In: logits, class names and the temperature that calibrates them. Out: columns by name: ``predicted`` and ``confidence``, for the
-second and further guesses ``predicted_2``, ``confidence_2`` and so on, and ``p/NAME`` for the probability of a class. The same in
-`predictions.csv` of a run and in what `predict` answers.
+second and further guesses ``predicted_2``, ``confidence_2`` and so on, and ``p/NAME`` for the probability of a class.
 """
 
 from __future__ import annotations
@@ -21,7 +20,11 @@ from unchoke.data.corrections import LABEL, VALUE, Corrections
 from unchoke.runs.report.json import WRITE_AGAIN
 from unchoke.training.scoring.figures import softmax
 
-MOST_CLASSES = 100
+PREDICTIONS_FILE = "predictions.csv"
+TRUTH = "truth"
+GROUP = "group"
+"""The column that says which samples are alike, where some are."""
+MAX_CLASSES = 100
 """Up to as many classes `predictions.csv` has the probability of each; beyond, a few guesses and that of the true class."""
 TOP_KEPT = 5
 TRUTH_CONFIDENCE = "truth_confidence"
@@ -42,7 +45,7 @@ def class_columns(
         columns[f"confidence_{place + 1}"] = np.take_along_axis(probabilities, order[:, place, None], axis=1)[:, 0].round(_DIGITS)
     if every_class:
         rounded = round_digits(probabilities)
-        columns |= {probability_column(name): rounded[:, place] for place, name in enumerate(names)}
+        columns |= {f"p/{name}": rounded[:, place] for place, name in enumerate(names)}
     return columns
 
 
@@ -50,28 +53,19 @@ def kept_columns(
     logits: NDArray[np.float32], targets: NDArray[np.int64], names: Sequence[str], temperature: float
 ) -> dict[str, NDArray[Any]]:
     """What `predictions.csv` keeps: every probability, or where there are many classes the likeliest and the true one's."""
-    if len(names) <= MOST_CLASSES:
+    if len(names) <= MAX_CLASSES:
         return class_columns(logits, names, temperature, every_class=True)
     columns = class_columns(logits, names, temperature, top=TOP_KEPT)
-    of_truth = np.take_along_axis(softmax(logits / temperature), targets[:, None], axis=1)[:, 0]
-    return {**columns, TRUTH_CONFIDENCE: round_digits(of_truth)}
-
-
-def probability_column(name: str) -> str:
-    return f"p/{name}"
+    truth_confidence = np.take_along_axis(softmax(logits / temperature), targets[:, None], axis=1)[:, 0]
+    return {**columns, TRUTH_CONFIDENCE: round_digits(truth_confidence)}
 
 
 def round_digits(values: NDArray[Any]) -> NDArray[np.float64]:
-    """To six digits that matter, however small the value."""
+    """To six significant digits, however small the value."""
     wide = values.astype(np.float64)
     with np.errstate(divide="ignore"):
         scale = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.where(wide > 0, wide, 1.0))))
     return np.asarray(np.round(wide * scale) / scale)
-
-
-TRUTH = "truth"
-GROUP = "group"
-"""The column that says which samples are alike, where some are."""
 
 
 def load_predictions(file: Path) -> pd.DataFrame:

@@ -1,8 +1,7 @@
-"""How good predictions are, each figure with its 95 % interval.
+"""How good predictions are, each figure with its 95 % interval, and what a model must beat: one answer for every photo.
 
 In: outputs (logits, or values) and targets. Out: `Scores`, plain and ready for JSON: never NaN, None where a figure is
-undefined, with the reason in `notes`. Point values come from `figures`; intervals from a seeded bootstrap over samples, or
-over groups of them (`bootstrap`), and for shares from Wilson's formula (`class_intervals`). Nothing here predicts.
+undefined, with the reason in `notes`. The baseline always answers the commonest class of the train split, or its mean.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from unchoke.core.errors import DataError
 from unchoke.core.record import BaselineRecord, ClassRecord, Interval, RunRecord
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.scoring.figures import (
-    ECE_BINS,
     class_rates,
     confusion_matrix,
     expected_calibration_error,
@@ -30,9 +28,7 @@ from unchoke.training.scoring.figures import (
 )
 from unchoke.training.scoring.intervals import (
     ClassTally,
-    Figures,
     ValueTally,
-    class_figures,
     class_intervals,
     difference_limits,
     draw,
@@ -41,8 +37,10 @@ from unchoke.training.scoring.intervals import (
     intervals,
     recall_limits,
     sum_units,
-    value_figures,
 )
+
+_CLASS_FIGURES = ("accuracy", "balanced_accuracy", "macro_f1")
+_VALUE_FIGURES = ("weighted_r2", "weighted_mean_r2", "r2", "mae", "rmse")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def score(
     mean of the targets' own R². `bootstrap=0` leaves the intervals out. `groups` says by a number which samples are alike:
     intervals are then those of whole groups.
     """
-    _check(names, outputs, targets)
+    _refuse_unscorable(names, outputs, targets)
     if weights is not None and (kind == "classification" or len(weights) != len(names)):
         raise ValueError(f"{len(weights)} weights for {len(names)} targets of a {kind}")
     if kind == "classification":
@@ -84,7 +82,7 @@ def score(
     return _score_values(names, outputs, targets, weights, groups, seed=seed, bootstrap=bootstrap)
 
 
-def _check(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]) -> None:
+def _refuse_unscorable(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]) -> None:
     faults = []
     if len(outputs) != len(targets) or outputs.ndim != 2 or outputs.shape[1] != len(names):
         faults.append(f"outputs of shape {outputs.shape} for {len(targets)} targets and {len(names)} names")
@@ -120,37 +118,25 @@ def _score_classes(
         "log_loss": float(log_losses(logits, targets).mean()),
         "ece": expected_calibration_error(reliability_bins(logits, targets)),
     }
-    tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
+    tally = ClassTally(logits, targets)
     units = sum_units(tally.columns, groups)
     values = intervals(points, {}, num_units=len(units))
     if bootstrap:
-        drawn = draw(class_figures, units, tally.layout, seed=seed, num_resamples=bootstrap)
-        values = class_intervals(points, drawn, units, logits, targets, num_bins=ECE_BINS)
-    table = _class_table(names, rates, supports, recall_limits(units, len(names)))
-    absent = [name for name, support in zip(names, supports, strict=True) if not support]
-    notes = [f"no sample of class {name!r}: it counts in no average of recalls" for name in absent]
-    return Scores("classification", len(targets), values, table, confusion.tolist(), notes + _on_groups(len(targets), len(units)))
-
-
-def _class_table(
-    names: Sequence[str],
-    rates: dict[str, NDArray[np.float32]],
-    supports: NDArray[np.int64],
-    limits: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> list[ClassRecord]:
-    precision, recall, f1 = (rates[name].tolist() for name in ("precision", "recall", "f1"))
-    lows, highs = (limit.tolist() for limit in limits)
-    rows = zip(names, precision, recall, f1, supports.tolist(), lows, highs, strict=True)
-    return [
-        ClassRecord(name=name, precision=p, recall=r, f1=f, support=s, recall_low=low, recall_high=high)
-        if s
-        else ClassRecord(name=name, precision=p, recall=None, f1=None, support=s)
-        for name, p, r, f, s, low, high in rows
+        values = class_intervals(points, draw(tally, units, seed=seed, num_resamples=bootstrap), units, logits, targets)
+    columns = [column.tolist() for column in (rates["precision"], rates["recall"], rates["f1"], supports)]
+    limits = [limit.tolist() for limit in recall_limits(units, len(names))]
+    table = [
+        ClassRecord(name=name, precision=precision, recall=recall, f1=f1, support=support, recall_low=low, recall_high=high)
+        if support
+        else ClassRecord(name=name, precision=precision, recall=None, f1=None, support=support)
+        for name, precision, recall, f1, support, low, high in zip(names, *columns, *limits, strict=True)
     ]
+    notes = [f"no sample of class {one.name!r}: it counts in no average of recalls" for one in table if not one.support]
+    notes += _note_groups(len(targets), len(units))
+    return Scores("classification", len(targets), values, table, confusion.tolist(), notes)
 
 
-def _on_groups(num_samples: int, num_units: int) -> list[str]:
-    """What is said of intervals where samples are grouped."""
+def _note_groups(num_samples: int, num_units: int) -> list[str]:
     if num_units == num_samples:
         return []
     return [f"the intervals of {num_samples:,} samples are those of their {num_units:,} groups: samples of one group are alike"]
@@ -166,23 +152,6 @@ def _score_values(
     seed: int,
     bootstrap: int,
 ) -> Scores:
-    points, notes = _value_points(names, outputs, targets)
-    if weights is not None:
-        points["weighted_r2"] = weighted_r2(outputs, targets, weights)
-        points["weighted_mean_r2"] = weighted_mean([points[f"r2/{name}"] for name in names], weights)
-        if points["weighted_r2"] is None:
-            notes.append("the weighted R² is undefined: all samples have the same value in every target that counts")
-    tally = ValueTally.of(outputs, targets, names=tuple(names), weights=weights)
-    units = sum_units(tally.columns, groups)
-    drawn = draw(value_figures, units, tally.layout, seed=seed, num_resamples=bootstrap)
-    values = intervals(points, drawn, num_units=len(units))
-    return Scores("regression", len(targets), values, notes=notes + _on_groups(len(targets), len(units)))
-
-
-def _value_points(
-    names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]
-) -> tuple[dict[str, float | None], list[str]]:
-    """R², MAE and RMSE of each target and averaged, and notes on what is undefined."""
     points: dict[str, float | None] = {}
     notes: list[str] = []
     for column, name in enumerate(names):
@@ -197,18 +166,22 @@ def _value_points(
         points[figure] = float(np.mean(known)) if known else None
     if notes and points["r2"] is not None:
         notes.append("the overall R² averages the targets whose R² is defined")
-    return points, notes
-
-
-_CLASS_FIGURES = ("accuracy", "balanced_accuracy", "macro_f1")
-_VALUE_FIGURES = ("weighted_r2", "weighted_mean_r2", "r2", "mae", "rmse")
+    if weights is not None:
+        points["weighted_r2"] = weighted_r2(outputs, targets, weights)
+        points["weighted_mean_r2"] = weighted_mean([points[f"r2/{name}"] for name in names], weights)
+        if points["weighted_r2"] is None:
+            notes.append("the weighted R² is undefined: all samples have the same value in every target that counts")
+    tally = ValueTally(outputs, targets, names, weights)
+    units = sum_units(tally.columns, groups)
+    values = intervals(points, draw(tally, units, seed=seed, num_resamples=bootstrap), num_units=len(units))
+    return Scores("regression", len(targets), values, notes=notes + _note_groups(len(targets), len(units)))
 
 
 @dataclass(frozen=True)
 class ConstantAnswer:
     """The same outputs for every sample: 1 for one class and 0 for the others, or a value for each target."""
 
-    kind: str
+    kind: ProblemKind
     names: tuple[str, ...]
     outputs: tuple[float, ...]
 
@@ -219,7 +192,7 @@ class ConstantAnswer:
         if len(targets) == 0:
             return None
         if problem.kind == "classification":
-            return cls._of_counts(problem.names, np.bincount(targets, minlength=len(problem.names)))
+            return cls._commonest(problem.names, np.bincount(targets, minlength=len(problem.names)))
         return cls(problem.kind, problem.names, tuple(float(mean) for mean in targets.mean(axis=0, dtype=np.float64)))
 
     @classmethod
@@ -228,18 +201,14 @@ class ConstantAnswer:
         names, held = tuple(record.task.names), record.baseline
         if record.task.kind == "classification":
             counts = (record.data.class_counts or {}).get("train", {})
-            return cls._of_counts(names, np.array([counts.get(name, 0) for name in names])) if any(counts.values()) else None
+            return cls._commonest(names, np.array([counts.get(name, 0) for name in names])) if any(counts.values()) else None
         if held is None or not set(names) <= set(held.answers):
             return None
-        return cls(record.task.kind, names, tuple(float(held.answers[name]) for name in names))
+        return cls("regression", names, tuple(float(held.answers[name]) for name in names))
 
     @classmethod
-    def _of_counts(cls, names: tuple[str, ...], counts: NDArray[Any]) -> ConstantAnswer:
+    def _commonest(cls, names: tuple[str, ...], counts: NDArray[Any]) -> ConstantAnswer:
         return cls("classification", names, tuple(np.eye(len(names))[int(counts.argmax())].tolist()))
-
-    @property
-    def name(self) -> str:
-        return self.names[self.outputs.index(1.0)] if self.kind == "classification" else ""
 
     def rows(self, count: int) -> NDArray[np.float32]:
         """Its outputs for so many samples."""
@@ -257,48 +226,31 @@ class JudgedSplit:
 
 
 def compare(
-    answer: ConstantAnswer | None,
-    splits: Mapping[str, JudgedSplit],
-    *,
-    seed: int,
-    weights: Sequence[float] | None = None,
-    resamples: int = 1000,
+    answer: ConstantAnswer | None, splits: Mapping[str, JudgedSplit], *, seed: int, weights: Sequence[float] | None = None
 ) -> BaselineRecord | None:
-    """What the answer scores in each split, and the model's gain over it; None where there is no answer."""
+    """What the constant answer scores in each split, and the model's gain over it; None where there is no answer."""
     if answer is None:
         return None
+    classes = answer.kind == "classification"
     metrics, gains = {}, {}
     for split, judged in splits.items():
-        options: dict[str, Any] = {"seed": seed, "bootstrap": 0, "weights": weights}
-        own = score(judged.scores.kind, answer.names, answer.rows(len(judged.targets)), judged.targets, **options).values
-        wanted = _CLASS_FIGURES if answer.kind == "classification" else _VALUE_FIGURES
-        metrics[split] = {name: own[name] for name in wanted if name in own}
-        gains[split] = _gains(answer, judged, own, seed=seed, weights=weights, resamples=resamples)
-    values = {} if answer.kind == "classification" else dict(zip(answer.names, answer.outputs, strict=True))
-    return BaselineRecord(answer=answer.name, answers=values, metrics=metrics, gains=gains)
-
-
-def _gains(
-    answer: ConstantAnswer,
-    judged: JudgedSplit,
-    own: Mapping[str, Interval],
-    *,
-    seed: int,
-    weights: Sequence[float] | None,
-    resamples: int,
-) -> dict[str, Interval]:
-    if answer.kind == "classification":
-        return {"accuracy": _accuracy_gain(judged, answer.outputs.index(1.0))}
-    name = "r2" if weights is None else "weighted_r2"
-    pair = (judged.scores.values[name].value, own[name].value)
-    if pair[0] is None or pair[1] is None:
-        return {}
-    drawn, num_units = _drawn_gain(answer, judged, name, seed=seed, weights=weights, resamples=resamples)
-    return {name: interval("", pair[0] - pair[1], drawn, num_units=num_units)}
+        rows = answer.rows(len(judged.targets))
+        own = score(answer.kind, answer.names, rows, judged.targets, seed=seed, bootstrap=0, weights=weights).values
+        metrics[split] = {name: own[name] for name in (_CLASS_FIGURES if classes else _VALUE_FIGURES) if name in own}
+        if classes:
+            gains[split] = {"accuracy": _accuracy_gain(judged, answer.outputs.index(1.0))}
+        else:
+            gains[split] = _value_gain(answer, judged, own, seed=seed, weights=weights)
+    return BaselineRecord(
+        answer=answer.names[answer.outputs.index(1.0)] if classes else "",
+        answers={} if classes else dict(zip(answer.names, answer.outputs, strict=True)),
+        metrics=metrics,
+        gains=gains,
+    )
 
 
 def _accuracy_gain(judged: JudgedSplit, answer: int) -> Interval:
-    """Of pairs: photos that only the model gets right, and those that only the answer does."""
+    """From pairs: photos that only the model gets right, and those that only the constant answer does."""
     hits, hits_of_answer = judged.outputs.argmax(axis=1) == judged.targets, judged.targets == answer
     better, worse, count = int((hits & ~hits_of_answer).sum()), int((hits_of_answer & ~hits).sum()), len(hits)
     share = 1.0
@@ -311,21 +263,25 @@ def _accuracy_gain(judged: JudgedSplit, answer: int) -> Interval:
     return Interval(point, min(low, point), max(high, point))
 
 
-def _drawn_gain(
+def _value_gain(
     answer: ConstantAnswer,
     judged: JudgedSplit,
-    name: str,
+    own: Mapping[str, Interval],
     *,
     seed: int,
     weights: Sequence[float] | None,
-    resamples: int,
-) -> tuple[NDArray[np.float64] | None, int]:
-    """Both on the same resamples, since these depend on the seed alone."""
-    drawn: list[Figures] = []
-    num_units = 0
+    resamples: int = 1000,
+) -> dict[str, Interval]:
+    """The gain in R², with both drawn on the same resamples: these depend on the seed alone."""
+    name = "r2" if weights is None else "weighted_r2"
+    reached, constant = judged.scores.values[name].value, own[name].value
+    if reached is None or constant is None:
+        return {}
+    drawn, num_units = [], 0
     for outputs in (judged.outputs, answer.rows(len(judged.targets))):
-        tally = ValueTally.of(outputs, judged.targets, names=answer.names, weights=weights)
+        tally = ValueTally(outputs, judged.targets, answer.names, weights)
         units = sum_units(tally.columns, judged.groups)
         num_units = len(units)
-        drawn.append(draw(value_figures, units, tally.layout, seed=seed, num_resamples=resamples))
-    return (drawn[0][name] - drawn[1][name] if drawn[0] else None), num_units
+        drawn.append(draw(tally, units, seed=seed, num_resamples=resamples))
+    gains = drawn[0][name] - drawn[1][name] if drawn[0] else None
+    return {name: interval("", reached - constant, gains, num_units=num_units)}

@@ -1,7 +1,7 @@
-"""What a head is judged by on the val split, and the judging, for a whole stack of heads at once.
+"""Targets as training sees them, and the metric that picks the best epoch and model on the val split.
 
-In: a problem; outputs (n, K, outputs). Out: the `Choice` of a metric, and per head the loss and scores. These steer
-training; the figures a person sees come from `scores`.
+In: a problem; outputs (n, K, outputs) of a stack of K heads. Out: targets on the device, the `Choice` of a metric, and per head
+the loss and scores. These steer training; the figures a person sees come from `scores`.
 """
 
 from __future__ import annotations
@@ -36,24 +36,20 @@ def choose_metric(problem: Problem, plan: TargetPlan | None = None) -> Choice:
     if len(val) == 0:
         return Choice("selection_metric", "none", "there is no val split: the last epoch is kept")
     if problem.kind == "regression":
-        return _choose_value_metric(problem.targets[val], plan.weights if plan else None)
+        targets, weights = problem.targets[val], plan.weights if plan else None
+        if weights is None and (targets != targets[0]).any():
+            return Choice("selection_metric", "r2", "the mean R² over the targets on the val split; ties go to the lower loss")
+        if weights is not None and pair_spread(targets, weights) > 0:
+            reason = "weights were declared: the weighted R² over all targets on the val split; ties go to the lower loss"
+            return Choice("selection_metric", "weighted_r2", reason)
+        return Choice("selection_metric", "loss", "R² is undefined: every val target has one value only")
     ratio = imbalance(problem.targets[problem.positions("train")])
     evidence = {"largest_to_smallest_class": round(ratio, 2), "num_val": len(val)}
-    reason = f"on {len(val):,} val samples it tells two heads apart where their numbers of right answers are a matter of luck"
+    reason = f"on {len(val):,} val samples it separates two models whose accuracies differ by luck alone"
     reason += "; probabilities are calibrated on these very samples first, so it is lower than in the table of results"
     if ratio >= IMBALANCE_FOR_WEIGHTS:
         reason += f"; rare classes count more, the largest being {ratio:.1f} times the smallest"
     return Choice("selection_metric", "log_loss", reason, evidence)
-
-
-def _choose_value_metric(targets: NDArray[np.float32], weights: tuple[float, ...] | None) -> Choice:
-    """`targets` are those of the val split."""
-    if weights is None and (targets != targets[0]).any():
-        return Choice("selection_metric", "r2", "the mean R² over the targets on the val split; ties go to the lower loss")
-    if weights is not None and pair_spread(targets, weights) > 0:
-        reason = "weights were declared: the weighted R² over all targets on the val split; ties go to the lower loss"
-        return Choice("selection_metric", "weighted_r2", reason)
-    return Choice("selection_metric", "loss", "R² is undefined: every val target has one value only")
 
 
 def imbalance(classes: NDArray[np.int64]) -> float:
@@ -68,12 +64,12 @@ def automatic_weights(classes: NDArray[np.int64]) -> ClassWeights:
 
 
 def as_figure(metric: str, judged: float) -> float:
-    """What a head is judged by as a person reads it: losses are judged by their negative, so that higher is better."""
+    """A selection score as a person reads it: losses are compared by their negative, so that higher is better."""
     return -judged if metric in LOSSES else judged
 
 
 def judging_weights(task: DeviceTargets) -> torch.Tensor:
-    """How much each class counts in what heads are picked by, on the CPU."""
+    """How much each class counts in the selection metric, on the CPU."""
     counts = task.class_counts[task.class_counts > 0]
     uneven = len(counts) > 0 and counts.max() / counts.min() >= IMBALANCE_FOR_WEIGHTS
     return task.class_weights(RARE_WEIGHTS if uneven else "none").cpu()
@@ -90,7 +86,7 @@ class ValScores(NamedTuple):
 class ClassVal:
     """Counts hits per class and sums the cross-entropy over batches, plain and as it would be after calibration.
 
-    What a head is judged by is the loss of its probabilities at the sharpness that suits them best, each class counting by
+    The selection metric is the loss of its probabilities at the sharpness that suits them best, each class counting by
     `class_weights`: a head that is too sure, or not sure enough, is calibrated before anybody sees a probability of it.
     """
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from errors import refused
-from unchoke.training.heads.heads import HeadConfig, Noise, forward, init_params, stack_params
+from unchoke.training.heads.heads import HeadConfig, forward, init_params, stack_params
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ def test_a_stack_gives_each_head_its_own_output(kind):
 def test_mixing_first_layers_equals_mixing_inputs(kind):
     head = stack_params(random_heads(kind, num=1), device=CPU)
     feats = torch.randn(8, 3, 6) if kind == "attention" else torch.randn(8, 6)
-    mixed = forward(kind, head, feats, noise=Noise(mix=torch.tensor([0.3])))
+    mixed = forward(kind, head, feats, mix=torch.tensor([0.3]))
     torch.testing.assert_close(mixed, forward(kind, head, 0.3 * feats + 0.7 * feats.flip(0)))
 
 

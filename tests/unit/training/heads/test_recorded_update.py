@@ -12,7 +12,7 @@ from unchoke.training.heads.stack import RecordedUpdate, UpdateInputs
 
 def inputs(number: int, *, rows: int = 4) -> UpdateInputs:
     feats = torch.full((rows, 2), float(number))
-    return UpdateInputs(feats, torch.arange(rows), torch.tensor(number + 1.0), torch.tensor([0.5, 0.25]))
+    return feats, torch.arange(rows), torch.tensor(number + 1.0), torch.tensor([0.5, 0.25]), None, None
 
 
 class Sums:
@@ -23,7 +23,8 @@ class Sums:
 
     def update(self, given: UpdateInputs) -> None:
         self.calls += 1
-        self.state += given.feats.sum(dim=0) * given.rates + given.count
+        feats, _, count, rates, _, _ = given
+        self.state += feats.sum(dim=0) * rates + count
 
 
 def as_recorded(work: Callable[[], None]) -> Callable[[], None]:
@@ -48,7 +49,7 @@ def test_what_is_recorded_keeps_its_own_inputs() -> None:
     recorded = RecordedUpdate(sums.update, [sums.state], as_recorded)
     recorded(kept)
     recorded(inputs(2))
-    assert torch.equal(kept.feats, torch.full((4, 2), 1.0))
+    assert torch.equal(kept[0], torch.full((4, 2), 1.0))
 
 
 @pytest.mark.parametrize("off", [7.0, float("nan")])

@@ -45,7 +45,7 @@ def test_the_strength_is_the_one_that_does_best_on_val():
         outputs = expected(source, moved, np.arange(200), strength)
         wanted = np.eye(3)[problem.targets]
         by_hand[strength] = (((outputs - wanted[val]) ** 2).mean(axis=0) / wanted[:200].var(axis=0)).sum()
-    assert refit._strength == min(by_hand, key=lambda strength: by_hand[strength])
+    assert refit.strength == min(by_hand, key=lambda strength: by_hand[strength])
 
 
 def test_the_cost_grows_with_photos():

@@ -26,14 +26,6 @@ def test_logits_leave_float32_rows_untouched(mixture, train):
     assert (rows == 1).all()
 
 
-def test_averaging_over_views_is_the_mean_of_their_outputs(mixture, train):
-    source, problem = made = mixture(num_views=3)
-    head = train(made, [HeadConfig("mlp", epochs=2)]).best
-    test = problem.positions("test")
-    expected = np.mean([head.logits(source.rows(test, view)) for view in range(3)], axis=0)
-    np.testing.assert_allclose(head.predict(source, test, device=CPU, tta=True), expected, rtol=1e-4, atol=1e-5)
-
-
 def test_predictions_of_nothing_are_empty(mixture, train):
     source, _ = made = mixture()
     head = train(made, [HeadConfig(epochs=1)]).best

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unchoke.training.scoring.figures import softmax
-from unchoke.training.scoring.predictions import MOST_CLASSES, TOP_KEPT, class_columns, kept_columns, round_digits
+from unchoke.training.scoring.predictions import MAX_CLASSES, TOP_KEPT, class_columns, kept_columns, round_digits
 
 NAMES = ("a", "b", "c")
 LOGITS = np.array([[3, 1, 0], [0, 0.5, 4]], dtype=np.float32)
@@ -32,7 +32,7 @@ def test_more_guesses_than_classes_are_all_classes():
 
 
 def test_many_classes_keep_few_guesses_and_truth():
-    names = tuple(f"c{number}" for number in range(MOST_CLASSES + 1))
+    names = tuple(f"c{number}" for number in range(MAX_CLASSES + 1))
     logits = np.random.default_rng(0).normal(size=(5, len(names))).astype(np.float32)
     targets = np.arange(5)
     found = kept_columns(logits, targets, names, 1.0)

@@ -9,7 +9,7 @@ from errors import refused
 from unchoke.core.metrics import find_metric
 from unchoke.runs.report.json import to_jsonable
 from unchoke.training.scoring.figures import ECE_BINS, class_rates, log_softmax, softmax
-from unchoke.training.scoring.intervals import ClassTally, ValueTally, class_figures, value_figures
+from unchoke.training.scoring.intervals import ClassTally, ValueTally
 from unchoke.training.scoring.scores import score
 
 NAMES = ("a", "b", "c", "d")
@@ -69,8 +69,8 @@ def test_every_figure_is_a_listed_metric():
 
 def test_bootstrap_with_unit_weights_equals_points():
     logits, targets = guesses()
-    tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
-    drawn = class_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
+    tally = ClassTally(logits, targets)
+    drawn = tally.figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64))
     points = score("classification", NAMES, logits, targets, seed=0, bootstrap=0).values
     assert {name: float(value[0]) for name, value in drawn.items()} == pytest.approx(
         {name: interval.value for name, interval in points.items()}, rel=1e-4
@@ -88,8 +88,8 @@ def test_value_figures_equal_scikit_learn_and_the_formulas():
     assert values["r2"].value == pytest.approx(sklearn.r2_score(truth, predicted))
     assert values["mae/y"].value == pytest.approx(sklearn.mean_absolute_error(truth[:, 1], predicted[:, 1]))
     assert values["rmse/x"].value == pytest.approx(sklearn.root_mean_squared_error(truth[:, 0], predicted[:, 0]))
-    tally = ValueTally.of(outputs, targets, names=("x", "y"))
-    drawn = value_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
+    tally = ValueTally(outputs, targets, ("x", "y"))
+    drawn = tally.figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64))
     assert {name: float(drawn[name][0]) for name in values} == pytest.approx(
         {name: interval.value for name, interval in values.items()}, rel=1e-4
     )
@@ -280,10 +280,10 @@ def test_weighted_r2_independent_of_weight_scale():
 
 def test_resampled_weighted_r2_of_resampled_images():
     outputs, targets = pasture(40)
-    tally = ValueTally.of(outputs, targets, names=PASTURE, weights=WEIGHTS)
+    tally = ValueTally(outputs, targets, PASTURE, WEIGHTS)
     drawn = np.random.default_rng(3).integers(0, 40, size=(5, 40))
     sums = np.stack([tally.columns[rows].sum(axis=0, dtype=np.float64) for rows in drawn])
-    for rows, found in zip(drawn, value_figures(sums, tally.layout)["weighted_r2"], strict=True):
+    for rows, found in zip(drawn, tally.figures(sums)["weighted_r2"], strict=True):
         expected = score("regression", PASTURE, outputs[rows], targets[rows], seed=0, bootstrap=0, weights=WEIGHTS)
         assert found == pytest.approx(expected.values["weighted_r2"].value, rel=1e-5)
 
@@ -306,10 +306,10 @@ def test_the_weighted_mean_r2_is_that_of_the_targets_own_r2():
 
 def test_resampled_weighted_mean_r2_of_images():
     outputs, targets = pasture(40)
-    tally = ValueTally.of(outputs, targets, names=PASTURE, weights=WEIGHTS)
+    tally = ValueTally(outputs, targets, PASTURE, WEIGHTS)
     drawn = np.random.default_rng(3).integers(0, 40, size=(5, 40))
     sums = np.stack([tally.columns[rows].sum(axis=0, dtype=np.float64) for rows in drawn])
-    for rows, found in zip(drawn, value_figures(sums, tally.layout)["weighted_mean_r2"], strict=True):
+    for rows, found in zip(drawn, tally.figures(sums)["weighted_mean_r2"], strict=True):
         expected = score("regression", PASTURE, outputs[rows], targets[rows], seed=0, bootstrap=0, weights=WEIGHTS)
         assert found == pytest.approx(expected.values["weighted_mean_r2"].value, rel=1e-4)
 
