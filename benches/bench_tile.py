@@ -31,6 +31,7 @@ import rasterio
 from common import say, unchoke
 from scenes import BANDS, LAYOUTS, MASK, mosaic_scene
 
+from unchoke.core.clock import Clock
 from unchoke.core.settings import Settings
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.runs.report.layout import columns
@@ -40,8 +41,9 @@ from unchoke.scenes.mask_sources import choose_mask
 from unchoke.scenes.npz import encode_npz
 from unchoke.scenes.scale import measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.tiling.plain_tile import PlainTiler
-from unchoke.scenes.tiling.tiles import STAGES, StripResult, TileSpec, TileStrip, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.profile_tile import tile_plainly
+from unchoke.scenes.tiling.shared_blocks import SharedBlocks
+from unchoke.scenes.tiling.tiles import STAGES, StripResult, TileSpec, TileStrip, plan_strips, run_strip
 
 WORKERS = 2
 _FLOOR_TILES = 64
@@ -86,7 +88,7 @@ def open_scene(folder: Path, *, tile_px: int, to: Path) -> TileSpec:
 
 @dataclass(frozen=True)
 class ThreadBody:
-    """Strips in the threads of one process, which share handles and rows."""
+    """Strips in the threads of one process, which share handles and blocks."""
 
     spec: TileSpec
     pool: HandlePool
@@ -114,7 +116,7 @@ def run_way(spec: TileSpec, way: Way) -> list[StripResult]:
         return collect(ProcessEngine(way.workers), ProcessBody(spec), strips)
     pool = HandlePool()
     try:
-        return collect(InProcessEngine(way.workers), ThreadBody(spec, pool, shared_rows([spec], strips)), strips)
+        return collect(InProcessEngine(way.workers), ThreadBody(spec, pool, SharedBlocks()), strips)
     finally:
         pool.close()
 
@@ -131,7 +133,9 @@ def collect(engine: JobEngine, body: Callable[[TileStrip], StripResult], strips:
 def run_plainly(spec: TileSpec) -> list[Path]:
     """Every tile of the scene, the plain way."""
     boxes = [window.box for strip in plan_strips(spec.facts, spec) for window in strip.windows]
-    return PlainTiler(spec.facts, spec.scale, spec.mask, Path(spec.folder)).run(boxes)
+    Path(spec.folder).mkdir(parents=True, exist_ok=True)
+    clock = Clock()
+    return [tile_plainly(spec, box, Path(spec.folder) / f"{box.top}_{box.left}.npz", clock) for box in boxes]
 
 
 def timed(folder: Path, body: Callable[[], Any]) -> tuple[Any, float]:

@@ -43,7 +43,7 @@ from unchoke.runs.lookup import report as report
 from unchoke.runs.lookup import show_run as show_run
 from unchoke.runs.trace.profile_view import TraceView as TraceView
 from unchoke.runs.trace.profile_view import profile_view as profile_view
-from unchoke.scenes.tiling.tile_profile import TileProfile as TileProfile
+from unchoke.scenes.tiling.profile_tile import TileProfile as TileProfile
 from unchoke.scenes.tiling.tile_result import TileResult as TileResult
 from unchoke.training.budget import BudgetResult as BudgetResult
 from unchoke.training.detach import BackgroundResult as BackgroundResult

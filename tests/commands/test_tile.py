@@ -15,7 +15,7 @@ from rasterio.transform import from_origin
 
 from errors import refused
 from unchoke.core.events import Event, Note, Progress, ignore
-from unchoke.scenes.tiling import strip_work
+from unchoke.scenes.tiling import tile_jobs
 from unchoke.scenes.tiling.tile import tile
 from unchoke.scenes.tiling.tile_result import TileResult
 
@@ -194,8 +194,8 @@ def test_threads_and_processes_write_the_same_bytes(scenes: Path, tmp_path: Path
 
 def test_first_strips_tell_threads_from_processes(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_scene(scenes, "gamma", height=1200, width=16, seed=3, left=700_000.0)
-    monkeypatch.setattr(strip_work, "_TRIAL_PAYS_S", 0.0)
-    monkeypatch.setattr(strip_work, "_TRIAL_STRIPS", 1)
+    monkeypatch.setattr(tile_jobs, "_TRIAL_PAYS_S", 0.0)
+    monkeypatch.setattr(tile_jobs, "_TRIAL_STRIPS", 1)
     cut(scenes, tmp_path / "plain", tile_size=16)
     told: list[Event] = []
     result = cut(scenes, tmp_path / "tried", tile_size=16, workers=2, on_event=told.append)
@@ -306,24 +306,13 @@ def test_a_rehearsal_counts_and_writes_nothing(scenes: Path, tmp_path: Path) -> 
     assert planned.tiles == cut(scenes, tmp_path / "out").tiles == 17
 
 
-def test_how_files_are_written_is_measured_once(scenes: Path, tmp_path: Path) -> None:
-    first = cut(scenes, tmp_path / "out", compress=None)
-    chosen = next(choice for choice in first.choices if choice.name == "compress")
-    assert {"none"} < set(chosen.evidence)
-    second = cut(scenes, tmp_path / "out", compress=None)
-    kept = next(choice for choice in second.choices if choice.name == "compress")
-    assert (kept.value, kept.evidence) == (chosen.value, chosen.evidence)
-    assert "measured before" in kept.reason
-    assert second.num_run == 0
-    assert not list((tmp_path / "out").glob(".unchoke-*"))
-
-
-def test_the_size_of_tiles_can_be_measured(tmp_path: Path) -> None:
+def test_auto_follows_the_blocks_of_the_files(tmp_path: Path) -> None:
     make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
-    result = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto")
-    chosen = next(choice for choice in result.choices if choice.name == "tile_size" and choice.evidence)
-    assert set(chosen.evidence["pixels_per_s"]) == {"256", "512"}
-    assert {int(row["height"]) for row in rows(result)} <= {int(chosen.value), 600 % int(chosen.value)}
+    planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", compress=None, dry_run=True)
+    result = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", compress=None)
+    chosen = {choice.name: choice.value for choice in result.choices}
+    assert (chosen["tile_size"], chosen["compress"]) == (512, "isal")
+    assert planned.tiles == result.tiles == 4
     assert cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto").num_run == 0
 
 
@@ -338,20 +327,3 @@ def test_too_many_failures_are_said_and_stop_nothing(scenes: Path, tmp_path: Pat
     result = cut(scenes, tmp_path / "out", on_event=told.append)
     assert result.tiles > 0
     assert any(isinstance(event, Note) and "--max-failures" in event.text for event in told)
-
-
-def test_dry_run_of_a_size_not_yet_measured(tmp_path: Path) -> None:
-    make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
-    planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", dry_run=True)
-    chosen = next(choice for choice in planned.choices if choice.name == "tile_size" and choice.evidence)
-    assert chosen.evidence["tiles"] == {"256": 9, "512": 4}
-    assert "512 px" in chosen.reason and chosen.reason in " ".join(planned.to_text().split())
-    assert planned.tiles == 4
-
-
-def test_dry_run_of_a_size_measured_before(tmp_path: Path) -> None:
-    make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
-    made = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto")
-    planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", dry_run=True)
-    assert planned.tiles == made.tiles
-    assert "measured before" in planned.choices[-1].reason

@@ -263,7 +263,7 @@ class Settings:
         int | Literal["auto"],
         ValueParser(parse_tile_size),
         _tiles(
-            "Side of a tile in pixels, or auto: measured on your scenes.",
+            "Side of a tile in pixels, or auto: near 512, in whole blocks of your files.",
             brief="Side of a tile in pixels, or auto (default 512).",
         ),
     ] = 512
@@ -316,7 +316,7 @@ class Settings:
     compress: Annotated[
         Literal["isal", "zlib", "none"] | None,
         _tiles(
-            "isal, zlib or none: how NPZ files are written. Left out, measured on your scenes.",
+            "isal, zlib or none: how NPZ files are written (default isal).",
             brief="isal, zlib or none: how NPZ files are written.",
         ),
     ] = None

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unchoke.core.clock import Clock, Loading, StageTally, sum_tallies
-from unchoke.core.stages import StageRow
 
 EXTRACTION = ("load", "collate", "decode", "encode", "write")
 """The stages of a job that runs the frozen part."""
@@ -19,6 +18,19 @@ TRAINING = ("wait", "copy", "prepare", "forward", "backward", "exchange", "optim
 """The stages of the thread that trains."""
 LOADING = ("list", "stat", "open", "read", "verify", "decode", "transform", "collate", "write", "hand over")
 """The stages of whoever reads for it."""
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage: its seconds, their share of the whole, and how often it ran."""
+
+    stage: str
+    seconds: float
+    share: float
+    calls: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ from unchoke.masks.predictor import OpenPredictor, join_parts, noise_patches
 from unchoke.masks.trained_segmenter import TrainedSegmenter
 from unchoke.masks.write_masks import PartStore
 from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.mask_sources import files_to_send
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import SceneError
-from unchoke.scenes.scene_parcel import scene_files
 
 _COMPARED = 2
 """Patches that a node and the driver both predict before the node may work."""
@@ -187,7 +187,7 @@ class NodeMasks:
 
     def run(self, errands: Sequence[MaskErrand], *, given_up: set[str]) -> Iterator[tuple[MaskErrand, SceneError | None]]:
         """Each errand as it is done; those of scenes in `given_up` are not begun any more."""
-        files = [scene_files(work.facts) for work in {one.work.scene_id: one.work for one in errands}.values()]
+        files = [files_to_send(work.facts) for work in {one.work.scene_id: one.work for one in errands}.values()]
         courier = Courier(files, needs=lambda task: (task.work.scene_id,), into=lambda _: (self.parts, ""))
         with marked(self.parts) as home:
             work = MaskNodeWork(SegmenterParcel.of(self.predictor, batch=self.batch), home=home, files=files)

@@ -24,6 +24,8 @@ from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.input_file import refuse_special
 from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
+from unchoke.core.urls import is_url
+from unchoke.jobs.cluster.sending import FileSet
 from unchoke.scenes.expression import Expression, parse_expression
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_label
@@ -33,6 +35,14 @@ Classes = NDArray[np.uint8]
 Physical = NDArray[np.float32]
 Valid = NDArray[np.bool_]
 _SHAPEFILE = ".shp"
+_BESIDE = frozenset(
+    {
+        *(".aux", ".aux.xml", ".hdr", ".msk", ".ovr", ".prj", ".rrd", ".wld", ".xml"),
+        *(".j2w", ".jgw", ".jpgw", ".pgw", ".pngw", ".tfw", ".tifw"),
+        *(".cpg", ".dbf", ".qix", ".sbn", ".sbx", ".shx"),
+    }
+)
+"""What GDAL looks for under the stem of a raster or a shapefile, besides names that begin with the file's own."""
 _AREAS = {3, 6}
 """Shapely's numbers for Polygon and MultiPolygon."""
 
@@ -318,3 +328,23 @@ def _classes(path: str, field: str | None, values: NDArray[Any]) -> NDArray[np.u
             try_="add a field with class numbers, or leave out --polygon-class: every polygon is class 1",
         )
     return numbers.astype(np.uint8)
+
+
+def files_to_send(facts: SceneFacts, mask: MaskSource | None = None) -> FileSet:
+    """Every file that another machine needs to read this scene and its mask: rasters, polygons, and what lies beside each."""
+    names = [band.path for band in facts.bands] + ([facts.label.path] if facts.label is not None else [])
+    if isinstance(mask, PolygonMask):
+        names.append(mask.path)
+    names = [name for name in dict.fromkeys(names) if not is_url(name)]
+    return FileSet.of(facts.scene_id, [*names, *(file for name in names for file in beside(name))])
+
+
+def beside(name: str) -> list[str]:
+    """The files that belong to the raster or shapefile `name`, without itself."""
+    file = Path(name)
+    return [str(file.with_name(other)) for other in listing.names(file.parent, prefix=f"{file.stem}.") if _belongs(other, file)]
+
+
+def _belongs(other: str, file: Path) -> bool:
+    rest = other[len(file.stem) :].lower()
+    return other != file.name and (other.startswith(f"{file.name}.") or rest in _BESIDE)

@@ -34,7 +34,7 @@ from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.slots import held_bytes
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.runs.lookup import find_run, stored_runs
-from unchoke.scenes.tiling.tile_outcome import MANIFEST_NAME
+from unchoke.scenes.tiling.tile_result import MANIFEST_NAME
 from unchoke.training.network.prepare_pixels import StoredPixels, pixel_recipe
 
 Split = Literal["train", "val", "test"]

@@ -25,10 +25,12 @@ from unchoke.scenes.mask_sources import (
     MaskSource,
     PolygonMask,
     Shapes,
+    beside,
     burn,
     check_polygons,
     choose_mask,
     digest_polygons,
+    files_to_send,
     load_polygons,
 )
 from unchoke.scenes.raster import read_box
@@ -205,3 +207,18 @@ def test_a_file_that_changed_since_it_was_chosen_is_refused(tmp_path: Path, fact
     file.write_bytes(file.read_bytes() + b" ")
     with refused("polygons-changed", str(file)):
         load_polygons(str(file), class_field=None, content=before, grid=facts.grid)
+
+
+def test_sidecars_belong_to_their_raster(tmp_path: Path) -> None:
+    for name in ("a.tif", "a.tif.aux.xml", "a.tif.ovr", "a.TFW", "a.prj", "a.jpg", "a.zip", "ab.tif", "b.tif.aux.xml"):
+        (tmp_path / name).touch()
+    assert {Path(file).name for file in beside(str(tmp_path / "a.tif"))} == {"a.tif.aux.xml", "a.tif.ovr", "a.TFW", "a.prj"}
+
+
+def test_files_to_send_with_label_and_polygons(make_scene, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for name in ("p.shp", "p.dbf", "p.shx", "p.txt"):
+        (tmp_path / name).touch()
+    facts = make_scene((2, 40, 40), label=np.zeros((40, 40), np.uint8))
+    found = files_to_send(facts, PolygonMask(str(tmp_path / "p.shp"), None, "content"))
+    assert found.key == facts.scene_id
+    assert {Path(file.name).name for file in found.files} == {"B2.tif", "B3.tif", "label.tif", "p.shp", "p.dbf", "p.shx"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unchoke.core.stages import StageRow
+from unchoke.core.timeline import StageRow
 from unchoke.core.units import format_count, format_seconds
 from unchoke.runs.report.layout import columns
 from unchoke.runs.report.svg import stacked_bar

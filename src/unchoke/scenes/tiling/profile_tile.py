@@ -1,8 +1,8 @@
-"""`unchoke profile tile`: where tiling the user's own scenes spends its time, the plain way and this one, from a real profile.
+"""`unchoke profile tile`: where tiling the user's own scenes spends its time, the plain way and as `unchoke tile` does it.
 
-In: scenes and the settings of `unchoke tile`. Out: two tables of stages on the same sample of windows, both ways timed without
-the profiler, findings, and two `.prof` files for snakeviz below `logs/profiler/`. The tiles go to a folder that is removed;
-settings are not remembered.
+Both ways cut the same windows, once under cProfile for the `.prof` files and once on the clock. The plain way is that of a
+notebook: for each window every file is opened, read and closed again, and `np.savez_compressed` writes it. The tiles go to a
+folder that is removed; settings are not remembered.
 """
 
 from __future__ import annotations
@@ -11,56 +11,154 @@ import cProfile
 import marshal
 import os
 import shlex
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from unchoke.core import atomic
 from unchoke.core.boxes import Box
+from unchoke.core.choices import Choice
+from unchoke.core.clock import OTHER, Clock
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.setting_values import refuse_number
 from unchoke.core.settings import typed_options
-from unchoke.core.stages import Marker, profile_rows, self_seconds
+from unchoke.core.timeline import StageRow
+from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.jobs.job_engines import InProcessEngine
+from unchoke.runs.report.layout import columns, wrap
+from unchoke.runs.report.text import render_findings
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.tiling.plain_tile import PLAIN_MARKERS, PlainTiler
-from unchoke.scenes.tiling.shared_blocks import SharedRows
-from unchoke.scenes.tiling.tile_choices import (
-    choose_masks,
-    choose_recipe,
-    choose_scales,
-    choose_workers,
-    open_for_tiles,
-    scratch_folder,
-    tile_specs,
-    tiles_folder,
-)
-from unchoke.scenes.tiling.tile_profile import StageTables, TileProfile, diagnose_tiling
-from unchoke.scenes.tiling.tiles import TileSpec, TileStrip, plan_strips, reading_box, run_strip, shared_rows
+from unchoke.scenes.raster import read_box
+from unchoke.scenes.scale import apply_scale
+from unchoke.scenes.tiling.shared_blocks import SharedBlocks
+from unchoke.scenes.tiling.tile import choose_masks, choose_tile_px, choose_workers, open_for_tiles, plan_specs
+from unchoke.scenes.tiling.tiles import STAGES, StripResult, TileSpec, TileStrip, plan_strips, reading_box, run_strip
 
 WINDOWS = 24
 _MOST_SCENES = 4
-_TILES = "scenes/tiling/tiles.py"
-ENGINE_MARKERS = (
-    Marker("open", "rasterio/__init__.py", "open"),
-    Marker("open", "scenes/handles.py", "open", counted=False),
-    Marker("open", _TILES, "open", counted=False),
-    Marker("read", "scenes/raster.py", "read_box"),
-    Marker("read", _TILES, "_read_strip", counted=False),
-    Marker("normalise", _TILES, "_values"),
-    Marker("mask", "scenes/mask_sources.py", "mask"),
-    Marker("mask", _TILES, "_count_classes", counted=False),
-    Marker("write", "scenes/npz.py", "write_npz"),
-)
+_MENTIONED_SHARE = 0.05
+"""Stages below this share of the plain way's time make no finding."""
+_CLEARLY = 1.2
+"""A stage makes a finding if this way is so many times quicker at it."""
+_MOST_OF_IT = 0.4
+_WASTED = {
+    "open": ("files-opened-per-window", "opening files", "keep files open between windows: a bounded pool of handles"),
+    "read": (
+        *("blocks-decoded-again", "reading"),
+        "read along the files' own blocks, each of them once, a strip of windows at a time",
+    ),
+    "normalise": ("normalised-with-copies", "dividing", "divide in place, a strip at a time"),
+    "mask": ("mask-per-window", "making masks", "make the mask for a strip at a time"),
+    "write": (
+        "slow-compression",
+        "np.savez_compressed (zlib)",
+        "compress the NPZ with isal, which any np.load reads, or not at all",
+    ),
+    OTHER: ("time-between-stages", "between the stages", "work on strips of windows, so that there are fewer and larger steps"),
+}
+"""By stage: the code of the finding, what the plain way spends the time on, and the fix."""
+_LIGHTER = {
+    "float32": ("store the files' own numbers and normalise when they are loaded, or do not compress", "--store raw"),
+    "raw": ("do not compress, if there is room for it", "--compress none"),
+}
+"""What makes writing lighter still, by how tiles are stored."""
+
+
+@dataclass(frozen=True)
+class TileProfile:
+    """What was measured. `before` is the plain serial way, `after` the one of `unchoke tile`; `ratio` is of their wall-clock."""
+
+    workspace: Path
+    """The folder it belongs to."""
+    windows: int
+    """How many windows were measured."""
+    tile_px: int
+    """Their side."""
+    scenes: list[str]
+    """The scenes they were taken from."""
+    threads: int
+    """How many threads the quick way used."""
+    before: list[StageRow]
+    """The stages of the plain way."""
+    after: list[StageRow]
+    """The stages of the way of `tile`, in one thread."""
+    seconds: dict[str, float]
+    """Wall-clock seconds of each way."""
+    size_ratio: float
+    """How large the files of the quick way are beside those of the plain one."""
+    equal: bool | None
+    """Whether bands and masks of both ways are the same; None where tiles hold the files' own numbers."""
+    files: dict[str, Path]
+    """The .prof files, by way."""
+    findings: list[Finding]
+    """What was found, the worst first."""
+    choices: list[Choice]
+    """What was chosen, with reasons."""
+    next_command: str
+    """The command to go on with."""
+
+    ok = True
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast, by wall-clock."""
+        return self.seconds["before"] / max(1e-9, self.seconds["after"])
+
+    @property
+    def ratio_one_thread(self) -> float:
+        """The same with one thread."""
+        return self.seconds["before"] / max(1e-9, self.seconds["after_one_thread"])
+
+    def to_dict(self) -> dict[str, Any]:
+        files = {way: str(file) for way, file in self.files.items()}
+        ratios = {"ratio": self.ratio, "ratio_one_thread": self.ratio_one_thread}
+        return {**asdict(self), "workspace": str(self.workspace), "files": files, **ratios}
+
+    def to_text(self) -> str:
+        """The table, both ways timed, the findings, and how to look closer."""
+        seconds, threads = self.seconds, format_count(self.threads, "thread")
+        one = f" ({self.ratio_one_thread:.1f}× in one)" if self.threads > 1 else ""
+        timed = (
+            f"The table is of one thread. In all: {format_seconds(seconds['before'])} the plain way, "
+            f"{format_seconds(seconds['after'])} as `unchoke tile` does it in {threads}: {self.ratio:.1f}× as fast{one}."
+        )
+        equal = "they hold the files' own numbers, so there is nothing to compare"
+        if self.equal is not None:
+            equal = "every band and mask is equal" if self.equal else "bands or masks DIFFER"
+        parts = [
+            f"{format_count(self.windows, 'window')} of {self.tile_px} px from {format_count(len(self.scenes), 'scene')}, "
+            "the same ones both ways",
+            render_stages(self.before, self.after),
+            wrap(timed, indent=""),
+            wrap(f"The tiles take {self.size_ratio:.2f}× the room of np.savez_compressed; {equal}.", indent=""),
+            render_findings(self.findings) if self.findings else "",
+            "\n".join(
+                [f"look    snakeviz {shlex.quote(str(file))}" for file in self.files.values()] + [f"next    {self.next_command}"]
+            ),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+
+def render_stages(before: Sequence[StageRow], after: Sequence[StageRow]) -> str:
+    """Share of time, time and calls of each stage, both ways side by side."""
+
+    def cells(row: StageRow) -> tuple[str, str, str]:
+        return f"{row.share * 100:.1f} %", format_seconds(row.seconds), f"{row.calls:,}" if row.calls else "-"
+
+    rows = [(left.stage, *cells(left), *cells(right)) for left, right in zip(before, after, strict=True)]
+    totals = [format_seconds(sum(row.seconds for row in way)) for way in (before, after)]
+    rows.append(("total", "", totals[0], "", "", totals[1], ""))
+    header = ("stage", "before", "time", "calls", "after", "time", "calls")
+    return columns(rows, header=header, right=range(1, len(header)))
 
 
 def profile_tile(
@@ -90,53 +188,38 @@ def profile_tile(
     given = {"data": data, **typed}
     with (
         open_session(given, out=out, on_event=on_event, remembering=False) as session,
-        scratch_folder(session) as scratch,
+        # a name that the next command sweeps if this one is killed
+        tempfile.TemporaryDirectory(
+            dir=session.workspace.root, prefix=atomic.TEMPORARY_PREFIX, suffix=atomic.TEMPORARY_SUFFIX
+        ) as scratch,
     ):
         workers = choose_workers(session)
-        sampled, findings = _sample_windows(session, windows=windows, workers=workers, folder=scratch / "after")
+        sampled, findings = _sample_windows(session, windows=windows, workers=workers)
         command = f"unchoke tile {shlex.join(typed_options(given))}{out_option(session.workspace.root)}"
-        return _measure(session, _Ways(sampled, scratch), findings, threads=workers, command=command)
+        return _measure(session, sampled, findings, Path(scratch), threads=workers, command=command)
 
 
-@dataclass(frozen=True)
-class SceneSample:
-    """Windows of one scene that lie beside each other, as the strips that `unchoke tile` would read."""
-
-    spec: TileSpec
-    strips: tuple[TileStrip, ...]
-
-    @property
-    def boxes(self) -> list[Box]:
-        return [window.box for strip in self.strips for window in strip.windows]
+Sample = list[tuple[TileSpec, TileStrip]]
 
 
-def _sample_windows(session: Session, *, windows: int, workers: int, folder: Path) -> tuple[list[SceneSample], list[Finding]]:
-    """Windows from the middle of a few scenes, spread over the list of them; and what was found on the way.
+def _sample_windows(session: Session, *, windows: int, workers: int) -> tuple[Sample, list[Finding]]:
+    """Strips from the middle of a few scenes, spread over the list of them, and the findings on the way.
 
-    Tiles made of them would go to `folder`. None is skipped as empty, so that both ways make the same ones. What has to be
-    measured first (constants of scenes, how to write) is kept where `unchoke tile` finds it again.
+    No window is skipped as empty, so that both ways make the same ones.
     """
-    kept = tiles_folder(session)
     with closing(HandlePool()) as pool:
         facts, findings = open_for_tiles(session, pool=pool, threads=workers)
-        facts = _spread(facts, min(windows, _MOST_SCENES))
-        scales, facts, findings = choose_scales(session, facts, findings, pool=pool, threads=workers, file=kept / "scales.json")
-        recipe = choose_recipe(session, facts, scales, pool=pool, workers=workers, root=kept)
-    specs = [
-        replace(spec, folder=str(folder / spec.facts.scene_id), min_valid=0.0)
-        for spec in tile_specs(session, facts, scales, choose_masks(session, facts), recipe)
-    ]
+        count = min(windows, _MOST_SCENES, len(facts))
+        facts = [facts[number * len(facts) // count] for number in range(count)]
+        tile_px, masks = choose_tile_px(session, facts), choose_masks(session, facts)
+        specs, findings = plan_specs(session, facts, findings, masks, tile_px=tile_px, pool=pool, threads=workers)
+    specs = [replace(spec, folder=spec.facts.scene_id, min_valid=0.0) for spec in specs]
     share = -(-windows // len(specs))
-    return [SceneSample(spec, take_strips(spec, share, workers=workers)) for spec in specs], findings
+    return [(spec, strip) for spec in specs for strip in take_strips(spec, share, workers=workers)], findings
 
 
-def _spread(items: Sequence[SceneFacts], count: int) -> list[SceneFacts]:
-    """`count` items at even distances, the first among them; all, where there are no more."""
-    return [items[number * len(items) // count] for number in range(count)] if len(items) > count else list(items)
-
-
-def take_strips(spec: TileSpec, windows: int, *, workers: int = 1) -> tuple[TileStrip, ...]:
-    """TileStrips from the middle of a scene, with so many windows in all (fewer where it has no more), evenly for all workers.
+def take_strips(spec: TileSpec, windows: int, *, workers: int = 1) -> list[TileStrip]:
+    """Strips from the middle of a scene, with so many windows in all (fewer where it has no more), evenly for all workers.
 
     From the middle, because the rims of a scene are often empty, which any way of tiling is quick at.
     """
@@ -147,111 +230,151 @@ def take_strips(spec: TileSpec, windows: int, *, workers: int = 1) -> tuple[Tile
     taken: list[TileStrip] = []
     for place, strip in enumerate(strips[first : first + count]):
         left = windows - sum(len(one.windows) for one in taken)
-        chosen = strip.windows[: -(-left // (count - place))]
-        if chosen:
+        if chosen := strip.windows[: -(-left // (count - place))]:
             taken.append(replace(strip, windows=chosen, box=reading_box(chosen, spec.facts.grid)))
-    return tuple(taken)
+    return taken
 
 
-class _Ways:
-    """The same windows, cut the plain way and the way of `unchoke tile`."""
-
-    def __init__(self, sampled: Sequence[SceneSample], scratch: Path) -> None:
-        self.sampled = sampled
-        self._scratch = scratch
-
-    def plainly(self) -> list[Path]:
-        """One window after the other; the files in order."""
-        tilers = [
-            (PlainTiler(one.spec.facts, one.spec.scale, one.spec.mask, self._scratch / "before" / one.spec.facts.scene_id), one)
-            for one in self.sampled
-        ]
-        return [file for tiler, one in tilers for file in tiler.run(one.boxes)]
-
-    def strips(self, *, threads: int = 1) -> list[Path]:
-        """Strip by strip, from files that are not open yet; the files in the order of the windows."""
-        pool = HandlePool()
-        strips = [strip for _, strip in self._in_order()]
-        body = _StripBody(pool, shared_rows([one.spec for one in self.sampled], strips))
-        tasks = [(number, one.spec, strip) for number, (one, strip) in enumerate(self._in_order())]
-        try:
-            outcomes = list(InProcessEngine(threads).map_unordered(body, tasks))
-        finally:
-            pool.close()
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
-        by_number = {outcome.task[0]: outcome.value or [] for outcome in outcomes}
-        return [file for number in sorted(by_number) for file in by_number[number]]
-
-    def _in_order(self) -> Iterator[tuple[SceneSample, TileStrip]]:
-        return ((one, strip) for one in self.sampled for strip in one.strips)
+def tile_plainly(spec: TileSpec, box: Box, file: Path, clock: Clock, *, pool: HandlePool | None = None) -> Path:
+    """One window by itself: open, read, mask, normalise, `np.savez_compressed`. Without a `pool` its files are opened anew."""
+    files = pool or HandlePool(limit=64)
+    for path in dict.fromkeys(band.path for band in spec.facts.bands):
+        with clock.stage("open"), files.open(path):
+            pass
+    with clock.stage("read"):
+        bands, valid = read_box(spec.facts, box, pool=files)
+    arrays: dict[str, Any] = {"bands": bands}
+    if spec.mask is not None:
+        with clock.stage("mask"):
+            arrays["mask"] = spec.mask.mask(spec.facts, box, bands, valid, files)
+    with clock.stage("normalise"):
+        apply_scale(bands, spec.scale, valid)
+    if pool is None:
+        files.close()
+    with clock.stage("write"):
+        np.savez_compressed(file, **arrays)  # unchoke: ignore[compressed-npz]  the plain way, to be timed
+    return file
 
 
-@dataclass(frozen=True)
-class _StripBody:
-    """Runs one strip; the files it wrote, in order."""
+def _measure(
+    session: Session, sample: Sample, findings: list[Finding], scratch: Path, *, threads: int, command: str
+) -> TileProfile:
+    files = {way: session.workspace.logs / "profiler" / f"tile_{way}.prof" for way in ("before", "after")}
 
-    pool: HandlePool
-    shared: SharedRows
+    def plainly() -> tuple[list[Path], Clock]:
+        clock = Clock(STAGES)
+        made: list[Path] = []
+        for spec, strip in sample:
+            folder = scratch / "before" / spec.facts.scene_id
+            folder.mkdir(parents=True, exist_ok=True)
+            made += [tile_plainly(spec, one.box, folder / f"{one.tile_id}.npz", clock) for one in strip.windows]
+        return made, clock
 
-    def __call__(self, task: tuple[int, TileSpec, TileStrip]) -> list[Path]:
-        _, spec, strip = task
-        result = run_strip(strip, spec, pool=self.pool, shared=self.shared)
-        return [Path(spec.folder, record.file) for record in result.records]
+    def by_strips(threads: int = 1) -> list[StripResult]:
+        """Strip by strip, from files that are not open yet."""
+        shared, results = SharedBlocks(), []
+        with closing(HandlePool()) as pool:
 
+            def body(task: tuple[TileSpec, TileStrip]) -> StripResult:
+                return run_strip(task[1], task[0], root=scratch / "after", pool=pool, shared=shared)
 
-def _measure(session: Session, ways: _Ways, findings: list[Finding], *, threads: int, command: str) -> TileProfile:
-    workspace = session.workspace
-    files = {way: workspace.logs / "profiler" / f"tile_{way}.prof" for way in ("before", "after")}
+            for outcome in InProcessEngine(threads).map_unordered(body, sample):
+                if outcome.error is not None:
+                    raise outcome.error
+                results.append(cast("StripResult", outcome.value))
+        return results
+
     with session.stage("after", "as `unchoke tile` does it"):
-        ways.strips()  # once for nothing: neither way is to pay for a disk that the other one warmed up
-        after = _profiled(ways.strips, files["after"])
-        ours, one_thread_s = _timed(ways.strips)
-        _, after_s = _timed(lambda: ways.strips(threads=threads))
+        by_strips()  # once for nothing: neither way is to pay for a disk that the other one warmed up
+        _profile(by_strips, files["after"])
+        started_s = time.perf_counter()
+        results = by_strips()
+        one_thread_s = time.perf_counter() - started_s
+        by_strips(threads)
+        after_s = time.perf_counter() - started_s - one_thread_s
     with session.stage("before", "the plain serial way"):
-        before = _profiled(ways.plainly, files["before"])
-        plain, before_s = _timed(ways.plainly)
-    tables = StageTables(
-        profile_rows(before, PLAIN_MARKERS),
-        profile_rows(after, ENGINE_MARKERS),
-        windows=len(plain),
-        zlib_s=self_seconds(before, ("zlib.Compress",)),
-        compress=ways.sampled[0].spec.compress,
-        store=session.settings.store,
-    )
+        _profile(plainly, files["before"])
+        plain, clock = plainly()
+    before = _stage_rows(clock.tally(), clock.wall_s)
+    spent = {stage: (sum(one.seconds[stage] for one in results), sum(one.calls[stage] for one in results)) for stage in STAGES}
+    after = _stage_rows(spent, one_thread_s)
+    ours = [scratch / "after" / file.relative_to(scratch / "before") for file in plain]
+    spec = sample[0][0]
+    found = diagnose_tiling(before, after, windows=len(plain), spec=spec, command=command)
     return TileProfile(
-        workspace=workspace.root,
+        workspace=session.workspace.root,
         windows=len(plain),
-        tile_px=ways.sampled[0].spec.size_px,
-        scenes=[one.spec.facts.scene_id for one in ways.sampled],
+        tile_px=spec.size_px,
+        scenes=list(dict.fromkeys(spec.facts.scene_id for spec, _ in sample)),
         threads=threads,
-        before=list(tables.before),
-        after=list(tables.after),
-        seconds={"before": before_s, "after": after_s, "after_one_thread": one_thread_s},
+        before=before,
+        after=after,
+        seconds={"before": clock.wall_s, "after": after_s, "after_one_thread": one_thread_s},
         size_ratio=sum(map(os.path.getsize, ours)) / max(1, sum(map(os.path.getsize, plain))),
-        equal=None if session.settings.store == "raw" else all(map(_equal, plain, ours)),
+        equal=None if spec.store == "raw" else all(map(_equal, plain, ours)),
         files=files,
-        findings=rank([*findings, *diagnose_tiling(tables, command=command)]),
+        findings=rank([*findings, *found]),
         choices=session.choices,
         next_command=command,
     )
 
 
-def _profiled(body: Callable[[], object], file: Path) -> cProfile.Profile:
+def _profile(body: Callable[[], object], file: Path) -> None:
     """Run it under cProfile, in this thread, and keep what snakeviz reads."""
     profile = cProfile.Profile()
     profile.runcall(body)
     profile.create_stats()
     stats = profile.stats
     atomic.write_with(file, lambda target: marshal.dump(stats, target))
-    return profile
 
 
-def _timed(body: Callable[[], list[Path]]) -> tuple[list[Path], float]:
-    started_s = time.perf_counter()
-    files = body()
-    return files, time.perf_counter() - started_s
+def _stage_rows(spent: Mapping[str, tuple[float, int]], wall_s: float) -> list[StageRow]:
+    """One row for each stage and one for the time between them; shares add up to 1."""
+    seconds = {stage: spent[stage][0] for stage in STAGES}
+    seconds[OTHER] = max(1e-9, wall_s - sum(seconds.values()))
+    total_s = sum(seconds.values())
+    return [
+        StageRow(stage, took_s, took_s / total_s, spent[stage][1] if stage in STAGES else 0) for stage, took_s in seconds.items()
+    ]
+
+
+def diagnose_tiling(
+    before: Sequence[StageRow], after: Sequence[StageRow], *, windows: int, spec: TileSpec, command: str
+) -> list[Finding]:
+    """What the plain way wastes, the stage with most to gain first; then what takes most of the time that is left."""
+    pairs = [pair for pair in zip(before, after, strict=True) if pair[0].share >= _MENTIONED_SHARE]
+    pairs = [(row, then) for row, then in pairs if row.seconds >= _CLEARLY * then.seconds]
+    total_s, found = sum(row.seconds for row in before), []
+    for row, then in sorted(pairs, key=lambda pair: pair[1].seconds - pair[0].seconds):
+        code, what, fix = _WASTED[row.stage]
+        calls = f": {row.calls:,} calls for {format_count(windows, 'window')}" if row.calls else ""
+        whole = total_s / max(1e-9, total_s - row.seconds + then.seconds)
+        gain = f"{row.seconds / max(1e-9, then.seconds):.1f}× for this stage, {whole:.1f}× for the whole, in one thread"
+        evidence: dict[str, float | int] = {}
+        for way, one in (("before", row), ("after", then)):
+            evidence |= {f"{way}_s": round(one.seconds, 4), f"{way}_share": round(one.share, 4), f"{way}_calls": one.calls}
+        message = f"{100 * row.share:.0f} % of the plain way's time is {what}{calls}"
+        found.append(
+            Finding(code, message, "warning", stage=row.stage, evidence=evidence, expected_gain=gain, fix=fix, command=command)
+        )
+    largest = max(after, key=lambda row: row.seconds)
+    if largest.share >= _MOST_OF_IT and largest.stage != OTHER:
+        packs = largest.stage == "write" and spec.compress != "none"
+        each = format_seconds(largest.seconds / max(1, windows))
+        what = "compressing" if packs else largest.stage
+        found.append(
+            Finding(
+                code="what-is-left",
+                message=f"what is left is {what}: {100 * largest.share:.0f} % of this way's time, {each} a window",
+                severity="info",
+                stage=largest.stage,
+                evidence={"after_s": round(largest.seconds, 4), "after_share": round(largest.share, 4)},
+                expected_gain=f"at most {1 / max(0.01, 1 - largest.share):.1f}× in one thread" if packs else "",
+                fix=_LIGHTER[spec.store][0] if packs else "",
+                command=f"{command} {_LIGHTER[spec.store][1]}" if packs else "",
+            )
+        )
+    return found
 
 
 def _equal(plain: Path, ours: Path) -> bool:

@@ -22,7 +22,8 @@ from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 from unchoke.scenes.scene_files import BandFile, Scene
-from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip, shared_rows
+from unchoke.scenes.tiling.shared_blocks import SharedBlocks
+from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip
 
 MakeScene = Callable[..., SceneFacts]
 
@@ -93,10 +94,9 @@ def run_all(
     spec: TileSpec, pool: HandlePool, *, threads: int = 2, limit_bytes: int = 1 << 20, order: int = 1
 ) -> list[TileRecord]:
     strips = plan_strips(spec.facts, spec, limit_bytes=limit_bytes)[::order]
-    shared = shared_rows([spec], strips)
+    shared = SharedBlocks()
     with ThreadPoolExecutor(threads) as executor:
         results = list(executor.map(lambda strip: run_strip(strip, spec, pool=pool, shared=shared), strips))
-    assert not shared._kept
     return [record for result in results for record in result.records]
 
 
@@ -282,7 +282,7 @@ def test_changed_file_named_neighbours_not_blocked(make_scene: MakeScene, pool: 
     facts = make_scene((2, 64, 32), **LAYOUTS["tiled"])
     spec = spec_of(facts, tmp_path, pool=pool, size_px=24, overlap_px=4)
     strips = plan_strips(facts, spec)
-    shared = shared_rows([spec], strips)
+    shared = SharedBlocks()
     Path(facts.bands[1].path).write_bytes(b"another file")
     with ThreadPoolExecutor(2) as executor:
         for future in [executor.submit(run_strip, strip, spec, pool=pool, shared=shared) for strip in strips]:
