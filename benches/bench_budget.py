@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from unchoke.core.choices import Choice
@@ -38,10 +39,11 @@ from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.machine.memory.probe import Probe, probe
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
+from unchoke.training.data import Problem
 from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
-from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
+from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
 from unchoke.training.network.plan_memory import plan_near
 from unchoke.training.network.prepare_pixels import NoisePixels
 
@@ -101,13 +103,10 @@ def trial_of(case: Case, device: str, limit_bytes: int, *, on_cpu: bool) -> Memo
     source: SourceSpec = NoisePixels(Canvas(case.tiles, encoder.spec.preprocess), "light" if case.tiles.is_whole else "none")
     if case.cut != "none":
         source = NoiseActivations((case.tiles.num_tiles, *cut_network(encoder, case.cut, verify=False).shape))
-    return MemoryTrial(
-        PhotoBlueprint(network, source),
-        loop=loop,
-        device=device,
-        names=tuple(f"class {number}" for number in range(8)),
-        limit_bytes=None if on_cpu else limit_bytes,
-    )
+    names = tuple(f"class {number}" for number in range(8))
+    problem = Problem("classification", names, np.arange(8), {"train": np.arange(8)}, list(names))
+    job = PhotoJob(network=network, source=source, problem=problem, loop=loop, metric="loss", device=device)
+    return MemoryTrial(job, limit_bytes=None if on_cpu else limit_bytes)
 
 
 def as_on_a_small_card() -> None:
@@ -129,7 +128,7 @@ def count_once(asked: tuple[MemoryTrial, int]) -> Iterator[StepCost]:
     import timm  # noqa: F401 (part of every run)
 
     (trial, batch), started_s = asked, time.monotonic()
-    counted = estimate_memory(trial, batch=batch, eval_batch=batch, base_bytes=0).train(batch)
+    counted = estimate_memory(trial.job, batch=batch, eval_batch=batch, base_bytes=0).train(batch)
     yield replace(counted, seconds=time.monotonic() - started_s)
 
 
@@ -137,8 +136,8 @@ def rehearse(asked: tuple[MemoryTrial, LoopConfig]) -> Iterator[StepCost]:
     """20 steps at the planned sizes and an evaluation, as a run does them; how often memory ran out is among the parts."""
     as_on_a_small_card()
     trial, loop = asked
-    on_cpu = is_cpu(torch.device(trial.device))
-    with Gauge(torch.device(trial.device), limit_bytes=None if on_cpu else trial.limit_bytes) as gauge:
+    on_cpu = is_cpu(torch.device(trial.job.device))
+    with Gauge(torch.device(trial.job.device), limit_bytes=None if on_cpu else trial.limit_bytes) as gauge:
         rehearsal = trial.rehearse(loop)
         seconds = rehearsal.train_steps(STEPS)
         rehearsal.evaluate(loop.eval_batch, 2)
@@ -197,7 +196,7 @@ def compare_counted(trial: MemoryTrial, plan: MemoryPlan) -> dict[str, Any]:
 
 def rehearse_plan(trial: MemoryTrial, plan: MemoryPlan) -> StepCost:
     loop = replace(
-        trial.loop, batch_size=plan.batch, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt
+        trial.job.loop, batch_size=plan.batch, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt
     )
     return only(probe("bench_budget:rehearse", (trial, loop), timeout_s=TIMEOUT_S))
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from unchoke.core.events import ignore
 from unchoke.masks import segment_train as command
-from unchoke.masks.mask_subject import MaskSubject
+from unchoke.masks.mask_trainer import MaskTrainer
 
 VARIANTS = ("maps", "bands", "default")
 """What the decoder sees: the encoder's maps alone, as before; with the bands; with those and what trees say (the default)."""
@@ -92,11 +92,11 @@ def train(typed: argparse.Namespace, name: str, *, seed: int, fold: int, variant
 def seeing(variant: str) -> Any:
     """A decoder of less sight than the default."""
     if variant == "default":
-        return mock.patch.object(command, "MaskSubject", MaskSubject)
+        return mock.patch.object(command, "MaskTrainer", MaskTrainer)
     return mock.patch.object(
         command,
-        "MaskSubject",
-        lambda session, material, features, _: partial(MaskSubject, bands=variant == "bands")(session, material, features),
+        "MaskTrainer",
+        lambda session, material, features, _: partial(MaskTrainer, bands=variant == "bands")(session, material, features),
     )
 
 

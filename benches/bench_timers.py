@@ -29,7 +29,7 @@ from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
-from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob
 from unchoke.training.network.prepare_pixels import NoisePixels
 
 _MARKS = 1_000_000
@@ -77,7 +77,9 @@ def measure_network() -> tuple[float, float, float]:
         epochs=1, batch_size=_BATCH, sub_batch=_BATCH, eval_batch=_BATCH, lr=1e-3, body_lr=1e-4, threads=torch.get_num_threads()
     )
     spec = NetworkSpec(encoder=Settings().encoder, cut="none", tiles=TilePlan())
-    trial = MemoryTrial(PhotoBlueprint(spec, NoisePixels(_canvas(), "light")), loop, "cpu", names=tuple("abcd"))
+    problem = Problem("classification", tuple("abcd"), np.arange(4), {"train": np.arange(4)}, list("abcd"))
+    source = NoisePixels(_canvas(), "light")
+    trial = MemoryTrial(PhotoJob(network=spec, source=source, problem=problem, loop=loop, metric="loss", device="cpu"))
     rehearsal = trial.rehearse(replace(loop, batch_size=_BATCH))
     step_s = rehearsal.train_steps(_STEPS)
     timeline = Timeline.of(rehearsal.clock, rehearsal.loading)

@@ -13,9 +13,10 @@ from unchoke.features.encoders import bare_encoder
 from unchoke.machine.memory.memory_plan import StepCost
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
+from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
-from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint
+from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob
 
 PX = 64
 PREPROCESS = Preprocess(PX, 0.9, "center", "bicubic", (0.5,) * 3, (0.5,) * 3)
@@ -34,15 +35,23 @@ def loop(**changes: Any) -> LoopConfig:
     return LoopConfig(**{**plain, **changes})
 
 
-def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> MemoryTrial:
-    network = NetworkSpec(encoder, cut, input_px=PX, **changes.pop("network", {}))
-    source = changes.pop("source", None)
+def noise_job(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> PhotoJob:
+    network = NetworkSpec(encoder, cut, input_px=PX, bare=True, **changes.pop("network", {}))
+    source, names = changes.pop("source", None), changes.pop("names", ("a", "b"))
     if source is None:
         shape = cut_network(bare_encoder(encoder, input_px=PX), cut, verify=False).shape
         source = NoiseActivations((network.tiles.num_tiles, *shape))
-    inputs = np.zeros((1, changes.pop("num_inputs", 0)), np.float32)
-    blueprint = PhotoBlueprint(network, source, changes.pop("targets", None), inputs if inputs.size else None)
-    return MemoryTrial(blueprint, **{"loop": loop(), "device": "cpu", **changes})
+    inputs = np.zeros((2, changes.pop("num_inputs", 0)), np.float32)
+    problem = Problem(changes.pop("kind", "classification"), names, np.zeros(2, np.int64), {"train": np.arange(2)}, ["0", "1"])
+    return PhotoJob(
+        network=network, source=source, problem=problem, inputs=inputs if inputs.size else None, metric="loss", device="cpu",
+        **{"loop": loop(), **changes},
+    )  # fmt: skip
+
+
+def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> MemoryTrial:
+    how = {name: changes.pop(name) for name in ("way", "sizes", "room", "most_evaluated") if name in changes}
+    return MemoryTrial(noise_job(encoder, cut, **changes), **how)
 
 
 def measure(asked: MemoryTrial, size: int) -> StepCost:

@@ -31,9 +31,9 @@ from unchoke.masks.gallery import build_gallery, choose_samples, stitched_sample
 from unchoke.masks.grow_trees import GrownTrees, keep_scores
 from unchoke.masks.judge_baselines import JUDGED, judge_expression, judge_trees
 from unchoke.masks.judge_masks import MaskScores, Predict, judge_masks
-from unchoke.masks.mask_blueprint import shown_pixels, shown_rows
+from unchoke.masks.mask_job import shown_pixels, shown_rows
 from unchoke.masks.mask_objective import ious
-from unchoke.masks.mask_subject import MaskSubject
+from unchoke.masks.mask_trainer import MaskTrainer
 from unchoke.masks.patch_features import extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.masks.segmenter import PYRAMID, WHOLE
@@ -43,7 +43,6 @@ from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.training.build_record import TrainingOutcome, as_typed, build_record
 from unchoke.training.network.distributed import taking_part
-from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.results import FitResult, FollowerResult
 from unchoke.training.run_training import Trainer, keeping_stretches, record_run
@@ -109,7 +108,7 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
     features = None if whole else extract_pyramids(session, material)
     session.remember_settings()
     trees = _grow(session, material)
-    trainer = NetworkTrainer(session, MaskSubject(session, material, features, trees.scoring if trees else None))
+    trainer = MaskTrainer(session, material, features, trees.scoring if trees else None)
     record, already_done = _run(session, material, features, trees, trainer, notes)
     return SegmentResult(record, session.workspace.root, already_done)
 

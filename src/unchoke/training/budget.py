@@ -166,7 +166,7 @@ def _measure(
 ) -> tuple[MemoryPlan, dict[str, int], dict[str, list[StepCost]]]:
     from unchoke.training.network.plan_memory import measure_sizes, plan_near
 
-    room, can_checkpoint, asked = MemoryRoom(limit.num_bytes), trial.blueprint.can_checkpoint(), settings.grad_ckpt
+    room, can_checkpoint, asked = MemoryRoom(limit.num_bytes), trial.job.can_checkpoint(), settings.grad_ckpt
     if settings.batch_size is not None:
         plan = plan_near(
             trial, limit, room, sub_batch=None, grad_ckpt=asked, can_checkpoint=can_checkpoint, on_event=tell
@@ -212,23 +212,33 @@ def _largest(costs: Sequence[StepCost], room: MemoryRoom) -> int:
 
 def _trial(settings: Settings, policy: Policy, *, benchmark: bool) -> tuple[MemoryTrial, dict[str, Any]]:
     """What is tried, and how to call it. The network is built here once, so that what is wrong with it is said at once."""
+    import numpy as np
+
     from unchoke.features.cut import cut_network
     from unchoke.features.encoders import bare_encoder
     from unchoke.pixels.tile_grid import plan_tiles
+    from unchoke.training.data import Problem
     from unchoke.training.network.memory_trial import MemoryTrial
-    from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint
-    from unchoke.training.network.photo_subject import noise_source
+    from unchoke.training.network.photo_job import NetworkSpec, PhotoJob
+    from unchoke.training.network.photo_trainer import noise_source
 
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     encoder = bare_encoder(settings.encoder, input_px=settings.input_px)
     cut = cut_network(encoder, settings.cut, verify=False)
     loop = _loop(settings, policy)
     network = NetworkSpec(settings.encoder, settings.cut, input_px=settings.input_px, tiles=tiles, fusion=settings.fusion)
-    trial = MemoryTrial(
-        PhotoBlueprint(network, noise_source(settings, encoder, cut)),
+    names = tuple(f"class {number}" for number in range(_CLASSES))
+    splits = {"train": np.arange(_CLASSES)}
+    job = PhotoJob(
+        network=network,
+        source=noise_source(settings, encoder, cut),
+        problem=Problem("classification", names, np.arange(_CLASSES), splits, list(names)),
         loop=loop,
+        metric="loss",
         device=policy.device,
-        names=tuple(f"class {number}" for number in range(_CLASSES)),
+    )
+    trial = MemoryTrial(
+        job,
         steps=_TIMED_STEPS if benchmark else MemoryTrial.steps,
         longest_s=_LONGEST_STEP_S,
     )

@@ -25,9 +25,8 @@ from unchoke.training.build_record import EncoderUse
 from unchoke.training.data import FeatureSource, LearningTask
 from unchoke.training.heads.head_trainer import HeadTrainer
 from unchoke.training.network.linear_start import LinearStart
-from unchoke.training.network.network_trainer import NetworkTrainer
-from unchoke.training.network.photo_blueprint import StoredActivations
-from unchoke.training.network.photo_subject import PhotoSubject
+from unchoke.training.network.photo_job import StoredActivations
+from unchoke.training.network.photo_trainer import PhotoTrainer
 from unchoke.training.network.prepare_pixels import plan_pixels, prepare_pixels
 from unchoke.training.run_training import Trainer
 
@@ -73,7 +72,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture], *, start: Line
         extracted.present,
         extracted.failed,
         use,
-        lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, extracted.encoder, stored, start)),
+        lambda learnable: PhotoTrainer(session, learnable, extracted.encoder, stored, start),
         extracted.store if is_all_frozen(session.settings.cut) else None,
     )
 
@@ -84,7 +83,7 @@ def _pixels(session: Session, pictures: Sequence[Picture]) -> Inputs:
         pixels.present,
         pixels.failed,
         pixels.use,
-        lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, pixels.encoder, pixels.source)),
+        lambda learnable: PhotoTrainer(session, learnable, pixels.encoder, pixels.source),
     )
 
 

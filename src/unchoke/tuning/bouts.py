@@ -21,7 +21,7 @@ from unchoke.machine.backend import synchronize
 from unchoke.training.data import Positions
 from unchoke.training.network.feeding import HostBatch, MixShares
 from unchoke.training.network.finetune import NetworkTraining, most_evaluated
-from unchoke.training.network.photo_blueprint import NoiseActivations
+from unchoke.training.network.photo_job import NoiseActivations
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.step import training_mode
 from unchoke.tuning.compare import Numbers

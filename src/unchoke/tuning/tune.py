@@ -32,7 +32,7 @@ from unchoke.tuning.tune_result import TunedPart, TuneResult, in_order
 
 if TYPE_CHECKING:
     from unchoke.features.encoders import Encoder
-    from unchoke.training.network.photo_blueprint import SourceSpec
+    from unchoke.training.network.photo_job import SourceSpec
     from unchoke.tuning.tune_data import Sample
     from unchoke.tuning.tune_trials import TuneTask
 

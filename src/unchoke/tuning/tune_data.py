@@ -1,6 +1,6 @@
 """What `unchoke tune` works on: a sample of the user's pictures, and the very training a run would do, over that sample.
 
-In: a session. Out: a `Sample`, and from it a `TrainingJob`. The files are not all looked into, as `check` does: tuning takes a
+In: a session. Out: a `Sample`, and from it a `PhotoJob`. The files are not all looked into, as `check` does: tuning takes a
 bounded time whatever the data's size. A picture of the sample that does not decode is left out, and counted.
 """
 
@@ -26,13 +26,11 @@ from unchoke.runs.session import Session
 from unchoke.training.data import LearningTask, Problem, build_problem
 from unchoke.training.network.finetune import most_evaluated
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
-from unchoke.training.network.photo_blueprint import PhotoBlueprint, SourceSpec
-from unchoke.training.network.photo_subject import network_spec, targets_of
+from unchoke.training.network.photo_job import PhotoJob, SourceSpec
+from unchoke.training.network.photo_trainer import network_spec, targets_of
 from unchoke.training.network.prepare_pixels import StoredPixels, choose_cache, plan_pixels
-from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.scoring.selection import choose_metric
 from unchoke.tuning.switches import Circumstances
-from unchoke.tuning.tune_training import photos_of
 
 _LOOKED_AT_PX = 64
 PICTURES = 96
@@ -136,27 +134,29 @@ def caches_that_fit(session: Session, sample: Sample, stored: StoredPixels) -> t
     return tuple(fit)
 
 
-def training_job(session: Session, sample: Sample, encoder: Encoder, source: SourceSpec) -> TrainingJob:
+def training_job(session: Session, sample: Sample, encoder: Encoder, source: SourceSpec) -> PhotoJob:
     """The training a run would do, settled for all the data and run on the sample."""
     silent, part = quiet(session), TrainedPart.of(encoder, session.settings.cut)
     loop = choose_loop(silent, sample.learnable.problem, part)
     targets = targets_of(session.settings, sample.learnable)
     problem, inputs = sample.restricted()
-    return TrainingJob(
-        blueprint=PhotoBlueprint(network_spec(session.settings, encoder), source, targets, inputs),
+    return PhotoJob(
+        network=network_spec(session.settings, encoder),
+        source=source,
+        targets=targets,
+        inputs=inputs,
         problem=problem,
         loop=loop,
         metric=str(choose_metric(sample.learnable.problem, targets).value),
         device=silent.policy.device,
-        folder=None,
         workers=silent.policy.workers,
         pin=silent.policy.pin_memory,
     )
 
 
-def circumstances(session: Session, sample: Sample, encoder: Encoder, job: TrainingJob) -> Circumstances:
+def circumstances(session: Session, sample: Sample, encoder: Encoder, job: PhotoJob) -> Circumstances:
     """What decides which switches apply to this training on this machine."""
-    source = photos_of(job).source
+    source = job.source
     facts, on_cpu = session.machine, is_cpu(torch_device(job.device))
     part = TrainedPart.of(encoder, session.settings.cut)
     return Circumstances(

@@ -27,11 +27,10 @@ from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of,
 from unchoke.machine.memory.probe import probe
 from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
-from unchoke.training.network.photo_blueprint import PhotoBlueprint
+from unchoke.training.network.photo_job import PhotoJob
 from unchoke.training.network.prepare_pixels import StoredPixels
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.tiled_network import TiledNetwork
-from unchoke.training.network.training_job import TrainingJob
 from unchoke.tuning.bouts import Bout, RepeatingSource
 from unchoke.tuning.compare import NO_TIME, Attempt, Likeness, Numbers, attempt, equal_outputs, quickest
 
@@ -61,9 +60,9 @@ class TrainSetup:
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     @classmethod
-    def of(cls, job: TrainingJob) -> TrainSetup:
+    def of(cls, job: PhotoJob) -> TrainSetup:
         """The way a job would be run."""
-        loop, source = job.loop, photos_of(job).source
+        loop, source = job.loop, job.source
         return cls(
             train_precision=SHORT[loop.dtype],
             channels_last=loop.memory_format == "channels_last",
@@ -106,13 +105,12 @@ class TrainWork:
     Steps have the run's own batch, unless one takes so long that nothing could be compared: then as many samples as do not.
     """
 
-    def __init__(self, job: TrainingJob, *, num_judged: int, folder: Path) -> None:
+    def __init__(self, job: PhotoJob, *, num_judged: int, folder: Path) -> None:
         self.job, self.num_judged, self.folder = job, num_judged, folder
         self._device = torch_device(job.device)
-        self._photos = photos_of(job)
-        quick = replace(self._photos, source=_kept_in(self._photos.source, "none", folder))
-        _, self._objective = quick.open(job.problem, job.loop, self._device)
-        self._network = quick.build_network(job.problem, self._objective, seed=job.loop.seed)
+        quick = replace(job, source=_kept_in(job.source, "none", folder))
+        _, self._objective = quick.open(self._device)
+        self._network = quick.build_network(self._objective, seed=job.loop.seed)
         _draw_head(self._network)
         self._sources: dict[str, InputSource] = {}
         self._bouts: dict[TrainSetup, Bout] = {}
@@ -205,21 +203,13 @@ class TrainWork:
         job = self.job
         where = LoopContext(self._device, None, ignore, setup.workers, setup.pin_memory)
         network, loop = copy.deepcopy(self._network), setup.loop(job.loop, self.batch_size)
-        return Bout(
-            network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=self._photos.inputs
-        )
+        return Bout(network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=self.job.inputs)
 
     def _source(self, cache: str) -> InputSource:
         if cache not in self._sources:
-            spec = _filled(_kept_in(self._photos.source, cache, self.folder))
+            spec = _filled(_kept_in(self.job.source, cache, self.folder))
             self._sources[cache] = spec.open(self.job.problem.sample_ids, self.job.loop.seed)
         return self._sources[cache]
-
-
-def photos_of(job: TrainingJob) -> PhotoBlueprint:
-    """What is tuned is always a training on photos."""
-    assert isinstance(job.blueprint, PhotoBlueprint)
-    return job.blueprint
 
 
 def _kept_in(source: Any, mode: str, folder: Path) -> Any:
@@ -255,7 +245,7 @@ def _draw_head(network: TiledNetwork) -> None:
 class AttemptTask:
     """What the other process is to do."""
 
-    job: TrainingJob
+    job: PhotoJob
     num_judged: int
     folder: Path
     batch_size: int

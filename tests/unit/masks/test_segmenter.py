@@ -11,8 +11,8 @@ import torch
 from errors import refused
 from unchoke.features.encoders import digest_state
 from unchoke.features.pyramid import PyramidSpec
-from unchoke.masks.mask_blueprint import DetailRows, shown_pixels
-from unchoke.masks.mask_subject import judge_spreads
+from unchoke.masks.mask_job import DetailRows, shown_pixels
+from unchoke.masks.mask_trainer import judge_spreads
 from unchoke.masks.patches import turn
 from unchoke.masks.segmenter import PYRAMID, WHOLE, Segmenter, SegmenterConfig
 

@@ -53,8 +53,8 @@ from unchoke.training.ladder.rungs import (
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.memory_trial import MemoryTrial
-from unchoke.training.network.photo_blueprint import PhotoBlueprint
-from unchoke.training.network.photo_subject import network_spec, noise_source, targets_of
+from unchoke.training.network.photo_job import PhotoJob
+from unchoke.training.network.photo_trainer import network_spec, noise_source, targets_of
 from unchoke.training.scoring.judge import JUDGED
 from unchoke.training.scoring.learning_curve import RidgeRefit
 
@@ -335,14 +335,21 @@ def measure_epoch_s(session: Session, learnable: LearningTask) -> float:
     loop = choose_loop(replace(session, on_event=ignore, choices=[]), problem, TrainedPart.of(encoder, settings.cut))
     batch = min(loop.batch_size, len(problem.positions("train")))
     loop = replace(loop, batch_size=batch, sub_batch=min(loop.sub_batch, batch), eval_batch=batch)
-    network, source = network_spec(settings, encoder), noise_source(settings, encoder, cut)
-    blueprint = PhotoBlueprint(network, source, targets_of(settings, learnable), learnable.inputs)
-    trial = MemoryTrial(blueprint.noise(batch), loop, str(torch_device(session.policy)), problem.kind, problem.names)
+    job = PhotoJob(
+        network=network_spec(settings, encoder),
+        source=noise_source(settings, encoder, cut),
+        targets=targets_of(settings, learnable),
+        inputs=learnable.inputs,
+        problem=problem,
+        loop=loop,
+        metric="loss",
+        device=str(torch_device(session.policy)),
+    )
     threads = torch.get_num_threads()
     torch.set_num_threads(loop.threads)
     try:
         with torch.random.fork_rng(devices=[]):
-            rehearsal = trial.rehearse(loop)
+            rehearsal = MemoryTrial(job).rehearse(loop)
             step_s = rehearsal.train_steps(_STEPS, longest_s=_LONG_ENOUGH_S)
             judge_s = rehearsal.evaluate(batch, 2)
     finally:

@@ -1,6 +1,6 @@
 """What a training can take at most, found without running it: a network of shapes alone goes through one step, and is counted.
 
-In: a `MemoryTrial`. Out: an upper bound of the peak of any batch size, in the parts a plan knows. The network, the objective and
+In: a `TrainingJob`. Out: an upper bound of the peak of any batch size, in the parts a plan knows. The network, the objective and
 autocast are the run's own, on the run's device; tensors have shapes and no numbers (torch's fake tensors), so nothing is computed
 and nothing allocated. Only what prepares inputs runs for real, over two samples of noise. What an allocator and kernels take on
 top of the tensors that live at once is a stated allowance, compared with measured peaks in `benches/bench_budget.py`.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,9 +28,7 @@ from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import prepare_network, training_mode
 from unchoke.training.network.tiled_network import TrainableNetwork
-
-if TYPE_CHECKING:
-    from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.training_job import TrainingJob
 
 SLACK = 1.5
 """Allocators round up and keep holes: tensors that live at once take up to so many times their size."""
@@ -65,20 +63,20 @@ class MemoryEstimate:
         return StepCost(batch, sum(self.parts.values()) - (-self.eval_bytes * batch // self.eval_batch), parts=self.parts)
 
 
-def estimate_memory(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
+def estimate_memory(job: TrainingJob, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
     """Count one training step and one batch of evaluation. `base_bytes` is what the process or the GPU holds besides: the
     interpreter, or CUDA's context.
     """
-    loop, device = replace(trial.loop, grad_ckpt=False), torch.device(trial.device)
+    loop, device = replace(job.loop, grad_ckpt=False), torch.device(job.device)
     num = max(batch, eval_batch, _PREPARED)
-    blueprint, problem = trial.blueprint.noise(num), trial.problem(num)
+    job = replace(job.over_noise(num), loop=loop)
     with torch.random.fork_rng(devices=[]):
-        source, objective = blueprint.open(problem, loop, device)
+        source, objective = job.open(device)
         with _ShapesAlone():
-            network = prepare_network(blueprint.build_network(problem, objective, seed=0), loop, torch.device("meta"))
+            network = prepare_network(job.build_network(objective, seed=0), loop, torch.device("meta"))
         weights = tensor_bytes([*network.parameters(), *network.buffers()])
         gradients = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
-        step = _CountedStep(network, source, objective, replace(trial, loop=loop), device)
+        step = _CountedStep(network, source, objective, job, device)
         eval_bytes = step.peak_bytes(eval_batch, training=False)
         train_bytes = step.peak_bytes(batch, training=True)
     parts = {
@@ -97,21 +95,21 @@ class _CountedStep:
     network: TrainableNetwork
     source: InputSource
     objective: LoopObjective
-    trial: MemoryTrial
+    job: TrainingJob
     device: torch.device
 
     def peak_bytes(self, batch: int, *, training: bool) -> int:
         """The most that `batch` samples at once may take, the allowances for an allocator and for kernels included."""
         positions = np.arange(batch)
         targets = self.objective.target_rows(positions, epoch=0)
-        num_inputs = 0 if self.trial.blueprint.inputs is None else self.trial.blueprint.inputs.shape[1]
+        num_inputs = 0 if self.job.inputs is None else self.job.inputs.shape[1]
         with FakeTensorMode(allow_non_fake_inputs=True):
             _fake_on(self.network, self.device)
-            training_mode(self.network, self.trial.loop) if training else self.network.eval()
+            training_mode(self.network, self.job.loop) if training else self.network.eval()
             with LiveTensors() as tensors, torch.set_grad_enabled(training):
                 x = torch.empty((batch, *self.source.sample_shape), device=self.device)
                 extra = torch.empty((batch, num_inputs), device=self.device) if num_inputs else None
-                with autocast(self.device, torch_dtype(self.trial.loop.dtype)):
+                with autocast(self.device, torch_dtype(self.job.loop.dtype)):
                     outputs = self.network(x, extra)
                 loss = self.objective.losses(outputs.float(), targets).sum()
                 if training:
@@ -126,7 +124,7 @@ class _CountedStep:
         raw = self.source.read(positions, epoch)
         with LiveTensors() as tensors:
             self.source.prepare(raw, positions, epoch)
-        times = 2 if self.trial.loop.mixup else 1
+        times = 2 if self.job.loop.mixup else 1
         return -(-(tensor_bytes([raw]) + times * tensors.peak_bytes) // len(positions))
 
 

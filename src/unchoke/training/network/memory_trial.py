@@ -21,11 +21,11 @@ from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, sync
 from unchoke.machine.memory.memory_plan import MemoryRoom, StepCost
 from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.machine.memory.oom import out_of_memory
-from unchoke.training.data import Positions, Problem, ProblemKind
+from unchoke.training.data import Positions
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.step import PartSize, training_mode
-from unchoke.training.network.training_job import Blueprint, TrainingJob
+from unchoke.training.network.training_job import TrainingJob
 
 Way = Literal["train", "train_ckpt", "evaluation"]
 TARGET = "unchoke.training.network.memory_trial:run_trial"
@@ -42,18 +42,14 @@ _EVAL_FACTOR = 2
 
 @dataclass(frozen=True)
 class MemoryTrial:
-    """What to try: a blueprint over noise, what is learnt by kind and names, and how many samples at once (`sizes`, ascending).
+    """What to try: a training over noise (`TrainingJob.over_noise`), and how many samples at once (`sizes`, ascending).
 
     With `room`, the largest size that fits is looked for; without, all are tried, until a step takes `longest_s`. After training,
     up to twice as many samples are evaluated, at most `most_evaluated`, or just `eval_batch` where that is given.
     `others_bytes` is what was in use on a GPU before this process came.
     """
 
-    blueprint: Blueprint
-    loop: LoopConfig
-    device: str
-    kind: ProblemKind = "classification"
-    names: tuple[str, ...] = ("a", "b")
+    job: TrainingJob
     way: Way = "train"
     sizes: tuple[int, ...] = ()
     room: MemoryRoom | None = None
@@ -63,29 +59,14 @@ class MemoryTrial:
     others_bytes: int = 0
     steps: int = _STEPS
     longest_s: float = _LONGEST_STEP_S
-    workers: int = 0
-
-    @classmethod
-    def of(cls, job: TrainingJob) -> MemoryTrial:
-        """The trial of a training."""
-        names = tuple(job.problem.names)
-        return cls(job.blueprint.noise(1), job.loop, job.device, job.problem.kind, names, workers=job.workers)
 
     def rehearse(self, loop: LoopConfig) -> NoiseTraining:
         """The loop as `loop` has it, everything allocated that is there before the first step; one batch is all its data."""
-        device, blueprint = torch.device(self.device), self.blueprint.noise(loop.batch_size)
-        problem = self.problem(loop.batch_size)
-        network, source, objective = blueprint.build(problem, loop, device)
-        where = LoopContext(device, None, ignore, self.workers)
-        return NoiseTraining(network, source, problem, objective, loop, metric="loss", where=where, inputs=blueprint.inputs)
-
-    def problem(self, num: int) -> Problem:
-        """`num` samples of noise; every class, or a spread of values, is among them as far as there is room."""
-        ids, order = [str(number) for number in range(num)], np.arange(num, dtype=np.int64)
-        if self.kind != "regression":
-            return Problem(self.kind, self.names, order % len(self.names), {"train": order}, ids)
-        values = np.repeat((order % 7 + 1).astype(np.float32)[:, None], len(self.names), axis=1)
-        return Problem(self.kind, self.names, values, {"train": order}, ids)
+        job = replace(self.job.over_noise(loop.batch_size), loop=loop)
+        device = torch.device(job.device)
+        network, source, objective = job.build(device)
+        where = LoopContext(device, None, ignore, job.workers)
+        return NoiseTraining(network, source, job.problem, objective, loop, metric="loss", where=where, inputs=job.inputs)
 
     def evaluated(self, size: int) -> int:
         """How many samples are evaluated at once where `size` run at once."""
@@ -99,8 +80,8 @@ def run_trial(trial: MemoryTrial) -> Iterator[StepCost]:
     prepare_torchvision()
     import timm  # noqa: F401 (part of every run, and so of what this process takes before the network)
 
-    keep_freed_memory(trial.loop.keep_freed)
-    torch.set_num_threads(trial.loop.threads)
+    keep_freed_memory(trial.job.loop.keep_freed)
+    torch.set_num_threads(trial.job.loop.threads)
     meter = _Meter(trial)
     if trial.room is None:
         for size in trial.sizes:
@@ -133,7 +114,7 @@ def _may_fit(size: int, small: list[StepCost], trial: MemoryTrial) -> bool:
     assert trial.room is not None
     before, last = small[-2:]
     each = max(0.0, (last.peak_bytes - before.peak_bytes) / (last.batch - before.batch))
-    alone = last.parts["gradients"] if size >= trial.loop.batch_size else 0  # no other micro-batch's gradients lie beside it
+    alone = last.parts["gradients"] if size >= trial.job.loop.batch_size else 0  # no other micro-batch's gradients lie beside it
     peak_bytes = last.peak_bytes + each * (size - last.batch) - alone
     return replace(last, peak_bytes=int(peak_bytes)).fits(trial.room) and last.seconds * size / last.batch <= trial.longest_s
 
@@ -142,7 +123,7 @@ class _Meter:
     """One network over noise, and what it takes with any number of samples at once."""
 
     def __init__(self, trial: MemoryTrial) -> None:
-        self._trial, self._device = trial, torch.device(trial.device)
+        self._trial, self._device = trial, torch.device(trial.job.device)
         self._training: NoiseTraining | None = None
         self._bare_bytes = 0
 
@@ -153,12 +134,12 @@ class _Meter:
         limit_bytes = None if on_cpu else trial.limit_bytes
         with Gauge(self._device, limit_bytes=limit_bytes, others_bytes=trial.others_bytes) as gauge:
             if self._training is None:
-                loop = replace(trial.loop, grad_ckpt=trial.way == "train_ckpt")
+                loop = replace(trial.job.loop, grad_ckpt=trial.way == "train_ckpt")
                 self._training = trial.rehearse(replace(loop, batch_size=max(loop.batch_size, trial.sizes[-1])))
             training = self._training
             training.stepper.size, training.eval_size = _FixedSize(size), _FixedSize(evaluated)
             if trial.way != "evaluation":
-                parts = 1 if size >= trial.loop.batch_size else 2
+                parts = 1 if size >= trial.job.loop.batch_size else 2
                 num = (_SETTLING if on_cpu and parts > 1 else 1) * trial.steps
                 seconds = training.train_steps(num, parts * size, longest_s=_LONG_ENOUGH_S) / parts
             if evaluated:

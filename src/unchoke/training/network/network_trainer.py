@@ -1,16 +1,16 @@
 """Training a network as a `Trainer`: settle how, plan its memory, run it here or in several processes.
 
-In: a session and a `Subject`: photos with classes or values (`photo_subject.py`), or patches with masks
-(`masks/mask_subject.py`). Out: what a run's record needs. What was chosen is written to `loop.json` in the run's folder when
-training begins and stands from then on, so that a run continued on a busier machine, or with another memory limit, computes the
-same numbers.
+In: a session and, in one subclass for photos (`photo_trainer.py`) and one for masks (`masks/mask_trainer.py`), what is trained.
+Out: what a run's record needs. What was chosen is written to `loop.json` in the run's folder when training begins and stands
+from then on, so that a run continued on a busier machine, or with another memory limit, computes the same numbers.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from unchoke.core import checksums
 from unchoke.core.choices import Choice
@@ -31,10 +31,9 @@ from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.node_training import NodeTraining
 from unchoke.training.network.plan_memory import FILE as MEMORY_FILE
 from unchoke.training.network.plan_memory import ProcessPlan, plan_memory, remember_memory
-from unchoke.training.network.training_job import Blueprint, TrainingJob
+from unchoke.training.network.training_job import TrainingJob
 
 LOOP_FILE = "loop.json"
-P = TypeVar("P", bound=TrainingPlan)
 
 
 class TrainedModel(Protocol):
@@ -43,49 +42,50 @@ class TrainedModel(Protocol):
     def save(self, path: Path, *, extra: dict[str, Any]) -> None: ...
 
 
-class Subject(Protocol[P]):
-    """What a training is about: what differs between photos and masks. `key` tells its result from any other's."""
+class NetworkTrainer(ABC):
+    """One network, all its parts trained together. `key` tells its result from any other's."""
 
     key: Any
     detail: str
-    weights: tuple[float, ...] | None
     problem: Problem
-    plan_kind: type[P]
+    weights: tuple[float, ...] | None = None
+    plan_kind: type[TrainingPlan] = TrainingPlan
 
-    def settle(self, kept: P | None) -> tuple[P, str]:
-        """How to train (as a run began, or chosen now) and the metric that picks the best epoch. Both are told."""
-        ...
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    def blueprint(self, plan: P) -> Blueprint: ...
+    @abstractmethod
+    def settle(self, kept: Any) -> tuple[Any, str]:
+        """How to train (a `plan_kind`: as the run began, or chosen now) and the metric that picks the best epoch. Both are
+        told.
+        """
 
-    def trained(self, plan: P, done: LoopResult) -> TrainedModel: ...
+    @abstractmethod
+    def job(self, plan: Any, **how: Any) -> TrainingJob:
+        """The training as a value; `how` are the fields that all trainings have."""
 
-    def config(self, plan: P) -> dict[str, Any]:
+    @abstractmethod
+    def trained(self, plan: Any, done: LoopResult) -> TrainedModel:
+        """Trained weights with all that is needed to run them."""
+
+    @abstractmethod
+    def config(self, plan: Any) -> dict[str, Any]:
         """What reports list of the configuration, beside the loop."""
-        ...
 
-    def about(self, plan: P) -> dict[str, Any]:
+    @abstractmethod
+    def about(self, plan: Any) -> dict[str, Any]:
         """What a reader of the record may want to know of it."""
-        ...
-
-
-class NetworkTrainer(Generic[P]):
-    """One network, all its parts trained together."""
-
-    def __init__(self, session: Session, subject: Subject[P]) -> None:
-        self._session, self._subject = session, subject
-        self.key, self.detail, self.weights = subject.key, subject.detail, subject.weights
 
     def train(self, folder: Path) -> TrainingOutcome:
-        session, subject = self._session, self._subject
+        session = self._session
         kept = self._kept(folder / LOOP_FILE)
-        plan, metric = subject.settle(kept)
+        plan, metric = self.settle(kept)
         if kept is None:
             checksums.save_checked_json(folder / LOOP_FILE, plan.to_dict())
         workers, pin = choose_feeding(session)
-        job = TrainingJob(
-            blueprint=subject.blueprint(plan),
-            problem=subject.problem,
+        job = self.job(
+            plan,
+            problem=self.problem,
             loop=plan.loop,
             metric=metric,
             device=session.policy.device,
@@ -96,19 +96,19 @@ class NetworkTrainer(Generic[P]):
         )
         planned, job = self._plan_memory(job, plan, folder)
         done = run_training_job(session, job)
-        return self._trained(replace(plan, loop=job.loop), job, done, planned)
+        return self._outcome(replace(plan, loop=job.loop), job, done, planned)
 
-    def _kept(self, file: Path) -> P | None:
+    def _kept(self, file: Path) -> TrainingPlan | None:
         """How this run began, from `loop.json`; None for a new run."""
         if not file.exists():
             return None
         begun = f"put a copy of it in its place; or delete {file.parent}, and the run is trained anew"
         with checksums.making_sense(file, try_=begun):
-            kept = self._subject.plan_kind.from_dict(checksums.load_checked_json(file, try_=begun))
+            kept = self.plan_kind.from_dict(checksums.load_checked_json(file, try_=begun))
         self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
         return kept
 
-    def _plan_memory(self, job: TrainingJob, plan: P, folder: Path) -> tuple[ProcessPlan | None, TrainingJob]:
+    def _plan_memory(self, job: TrainingJob, plan: TrainingPlan, folder: Path) -> tuple[ProcessPlan | None, TrainingJob]:
         """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
         session = self._session
         try:
@@ -123,10 +123,10 @@ class NetworkTrainer(Generic[P]):
             checksums.save_checked_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
         return planned, planned.applied_to(job) if planned else job
 
-    def _trained(self, plan: P, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> TrainingOutcome:
-        subject, loop = self._subject, plan.loop.to_dict()
+    def _outcome(self, plan: TrainingPlan, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> TrainingOutcome:
+        loop = plan.loop.to_dict()
         row = {
-            "config": {**loop, **subject.config(plan)},
+            "config": {**loop, **self.config(plan)},
             "val_metric": done.val.get(done.metric),
             "val_loss": done.val.get("loss"),
             "best_epoch": done.best_epoch,
@@ -135,7 +135,7 @@ class NetworkTrainer(Generic[P]):
             "picked": True,
         }
         about = {
-            **subject.about(plan),
+            **self.about(plan),
             "loop": loop,
             "num_steps": done.num_steps,
             "resumed_step": done.resumed_step,
@@ -144,7 +144,7 @@ class NetworkTrainer(Generic[P]):
             "sub_batch_at_the_end": done.sub_batch,
             "weights_sha256": digest_tensors(done.state),
         }
-        part = subject.trained(plan, done)
+        part = self.trained(plan, done)
         return TrainingOutcome(
             outputs=done.outputs,
             metric=done.metric,

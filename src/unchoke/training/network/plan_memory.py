@@ -94,10 +94,11 @@ def plan_memory(session: Session, job: TrainingJob, file: Path) -> ProcessPlan |
     sharing, among = _num_sharing(session, job), _num_processes(session)
     limit = _share_of_limit(session, limit, num=sharing)
     share, threads = math.ceil(job.loop.batch_size / among), max(1, job.loop.threads // sharing)
-    trial = replace(MemoryTrial.of(job), loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
+    noise = replace(job.over_noise(1), loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
+    trial = MemoryTrial(noise)
     made_for = {
         "limit_bytes": limit.num_bytes if limit.given else None,  # what happens to be free may change
-        "device": trial.device,
+        "device": job.device,
         "trial": digest(repr(trial)),
         "wanted": [settings.sub_batch, settings.eval_batch, settings.grad_ckpt],
         "versions": {"unchoke": __version__, **{name: version(name) for name in ("torch", "timm")}},
@@ -169,10 +170,10 @@ def _kept(file: Path, made_for: dict[str, Any], limit: MemoryLimit, job: Trainin
 
 def _make(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> tuple[MemoryPlan, str]:
     """Count, and where the limit is near measure; the plan, and how it was found."""
-    settings, device, blueprint, batch = session.settings, torch_device(job.device), job.blueprint, trial.loop.batch_size
-    batch_bytes = blueprint.sample_bytes * job.loop.batch_size
-    cache_bytes = blueprint.ram_bytes + (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
-    held = own_bytes() - (0 if session.num_started > 1 else blueprint.held_bytes)
+    settings, device, batch = session.settings, torch_device(job.device), trial.job.loop.batch_size
+    batch_bytes = job.sample_bytes * job.loop.batch_size
+    cache_bytes = job.ram_bytes + (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
+    held = own_bytes() - (0 if session.num_started > 1 else job.held_bytes)
     room = MemoryRoom(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
     if is_cpu(device):
         room = MemoryRoom(limit.num_bytes, cache_bytes, process_bytes=0 if session.num_started > 1 else held)
@@ -181,7 +182,7 @@ def _make(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryL
     eval_batch = settings.eval_batch or most
     try:
         base_bytes = max(0, held) if is_cpu(device) else expected_context_bytes(device)
-        estimate = estimate_memory(trial, batch=batch, eval_batch=eval_batch, base_bytes=base_bytes)
+        estimate = estimate_memory(trial.job, batch=batch, eval_batch=eval_batch, base_bytes=base_bytes)
     except Exception as error:  # any code of a network may ask for numbers that are not there
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         session.chose(Choice("memory_count", None, f"measured instead of counted: {said}"))
@@ -198,7 +199,7 @@ def _make(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryL
         most_evaluated=most if judged else 0,
         eval_batch=settings.eval_batch,
     )
-    can_checkpoint = blueprint.can_checkpoint()
+    can_checkpoint = job.can_checkpoint()
     plan = plan_near(
         near, limit, room, sub_batch=settings.sub_batch, grad_ckpt=settings.grad_ckpt, can_checkpoint=can_checkpoint,
         on_event=session.on_event,
@@ -237,7 +238,7 @@ def plan_near(
     can_checkpoint: bool, on_event: OnEvent, target: str = TARGET,
 ) -> MemoryPlan:  # fmt: skip
     """The largest micro-batch that fits, as measured; with gradient checkpointing where little fits without, or it is faster."""
-    batch, found = trial.loop.batch_size, dict[Way, Probe]()
+    batch, found = trial.job.loop.batch_size, dict[Way, Probe]()
     wanted = min(sub_batch or batch, batch)
 
     def measure(way: Way) -> StepCost | None:
@@ -277,7 +278,7 @@ def plan_near(
 
 def measure_sizes(trial: MemoryTrial, limit: MemoryLimit, on_event: OnEvent, target: str = TARGET) -> Probe:
     """What each size takes, in a process of its own."""
-    device = torch_device(trial.device)
+    device = torch_device(trial.job.device)
     done = 0
 
     def tell(cost: StepCost) -> None:

@@ -65,6 +65,6 @@ def why_not_here(job: TrainingJob, premises: Premises, *, writes: bool = False) 
 def _try_once(job: TrainingJob) -> None:
     """Load the network and read some samples of every split."""
     with torch.random.fork_rng(devices=[]):
-        _, source, _ = job.blueprint.build(job.problem, job.loop, torch_device("cpu"))
+        _, source, _ = job.build(torch_device("cpu"))
     positions = np.unique(np.linspace(0, len(job.problem.sample_ids) - 1, _READ).astype(np.int64))
     source.read(positions, None)

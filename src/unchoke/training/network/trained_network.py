@@ -44,7 +44,7 @@ from unchoke.training.checkpoints import State, load_checkpoint, save_tensors
 from unchoke.training.data import Positions, ProblemKind
 from unchoke.training.network.feeding import HostBatch, feed
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.photo_blueprint import NetworkSpec
+from unchoke.training.network.photo_job import NetworkSpec
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import PartSize, in_parts, prepare_network
 from unchoke.training.network.tiled_network import NetworkConfig, TiledNetwork

@@ -1,8 +1,7 @@
-"""A training as one plain value that any process can run: this one, or one of several that train together.
+"""A training as one picklable value that any process can run: this one, or one of several that train together.
 
-In: a `TrainingJob`: what is trained (a `Blueprint`), what is learnt, how the loop is set, and where. Out: what the loop gives.
-Everything a process needs is built here from the job, the same way everywhere, so that two processes that are handed the same job
-start from the same bytes.
+In: a `TrainingJob`: what is trained and learnt, how the loop is set, and where. Out: what the loop gives. Everything a process
+needs is built here from the job, the same way everywhere, so that two processes with the same job start from the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,21 +35,28 @@ PEAK_FILE = "peak.json"
 """Beside the snapshots: the most memory the training took."""
 
 
-class Blueprint(ABC):
-    """What is trained and what it is shown: a frozen dataclass of plain values that knows how to build both.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingJob(ABC):
+    """Everything a training depends on, as plain values, and where it keeps its checkpoints.
 
-    There is one for photos (`photo_blueprint.py`) and one for masks (`masks/mask_blueprint.py`).
+    There is one for photos (`photo_job.py`) and one for masks (`masks/mask_job.py`): they know how to build network and inputs.
     """
 
-    @property
-    def unit(self) -> str:
-        """What samples are called in progress events."""
-        return "images"
-
-    @property
-    def inputs(self) -> NDArray[np.float32] | None:
-        """Extra numbers per sample that the network is given."""
-        return None
+    problem: Problem
+    loop: LoopConfig
+    metric: str
+    device: str
+    folder: Path | None = None
+    workers: int = 0
+    pin: bool = False
+    checkpoint_every_s: float = 60.0
+    limit_bytes: int | None = None
+    """What this process may take: enforced by the allocator of a GPU, watched on a CPU."""
+    planned_bytes: int = 0
+    """What steps and evaluation take of it, where that was planned."""
+    inputs: NDArray[np.float32] | None = None
+    """(N, E): extra numbers of each sample that the network is given, in the table's own units."""
+    unit: ClassVar[str] = "images"
 
     @property
     @abstractmethod
@@ -71,43 +77,31 @@ class Blueprint(ABC):
         """Whether the part that trains can compute activations again instead of keeping them."""
         return False
 
-    def build(
-        self, problem: Problem, loop: LoopConfig, device: torch.device
-    ) -> tuple[TrainableNetwork, InputSource, LoopObjective]:
+    def build(self, device: torch.device) -> tuple[TrainableNetwork, InputSource, LoopObjective]:
         """The network before its first step, where its inputs come from, and what it is trained for."""
-        source, objective = self.open(problem, loop, device)
-        return self.build_network(problem, objective, seed=loop.seed), source, objective
+        source, objective = self.open(device)
+        return self.build_network(objective, seed=self.loop.seed), source, objective
 
     @abstractmethod
-    def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, LoopObjective]:
+    def open(self, device: torch.device) -> tuple[InputSource, LoopObjective]:
         """Where inputs come from, and what is learnt from them."""
 
     @abstractmethod
-    def build_network(self, problem: Problem, objective: Any, *, seed: int) -> TrainableNetwork:
+    def build_network(self, objective: Any, *, seed: int) -> TrainableNetwork:
         """The trainable part as it is before the first step, for an objective of `open`."""
 
     @abstractmethod
-    def noise(self, num: int) -> Blueprint:
-        """The same over noise, `num` samples of it, with random weights: takes as much memory, and needs no data."""
+    def over_noise(self, num: int) -> TrainingJob:
+        """The same over `num` samples of noise, with random weights: takes as much memory, and needs no data."""
 
-
-@dataclass(frozen=True, eq=False)
-class TrainingJob:
-    """Everything a training depends on, and where it keeps its snapshots."""
-
-    blueprint: Blueprint
-    problem: Problem
-    loop: LoopConfig
-    metric: str
-    device: str
-    folder: Path | None
-    workers: int = 0
-    pin: bool = False
-    checkpoint_every_s: float = 60.0
-    limit_bytes: int | None = None
-    """What this process may take: enforced by the allocator of a card, watched on a CPU."""
-    planned_bytes: int = 0
-    """What steps and evaluation take of it, where that was planned."""
+    def noise_problem(self, num: int) -> Problem:
+        """`num` samples of noise; every class, or a spread of values, is among them as far as there is room."""
+        kind, names = self.problem.kind, tuple(self.problem.names)
+        ids, order = [str(number) for number in range(num)], np.arange(num, dtype=np.int64)
+        if kind != "regression":
+            return Problem(kind, names, order % len(names), {"train": order}, ids)
+        values = np.repeat((order % 7 + 1).astype(np.float32)[:, None], len(names), axis=1)
+        return Problem(kind, names, values, {"train": order}, ids)
 
 
 def run_job(
@@ -121,7 +115,7 @@ def run_job(
     """Train from scratch, or from where the job's folder says an earlier process was."""
     keep_freed_memory(job.loop.keep_freed)
     torch.set_num_threads(job.loop.threads)
-    device, blueprint = torch.device(job.device), job.blueprint
+    device = torch.device(job.device)
     where = LoopContext(
         device,
         job.folder,
@@ -131,16 +125,14 @@ def run_job(
         stop,
         job.checkpoint_every_s,
         ranks,
-        blueprint.unit,
+        job.unit,
         profiler,
         job.limit_bytes,
         job.planned_bytes,
     )
     with measured_peak(job, device, on_event, leads=ranks.leads) as watch:
-        network, source, objective = blueprint.build(job.problem, job.loop, device)
-        done = finetune(
-            network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=blueprint.inputs
-        )
+        network, source, objective = job.build(device)
+        done = finetune(network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=job.inputs)
         watch.trained = done.num_steps > done.resumed_step
     return done
 

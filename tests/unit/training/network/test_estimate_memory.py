@@ -9,7 +9,7 @@ import pytest
 import torch
 from own_process import in_own_process
 
-from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, measure, trial
+from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, measure, noise_job, trial
 from unchoke.machine.backend import tensor_bytes
 from unchoke.machine.memory.probe import probe
 from unchoke.pixels.canvas import Canvas
@@ -42,7 +42,7 @@ def measured(asked: MemoryTrial, way: Way, batch: int) -> tuple[int, int]:
 def test_measured_at_most_counted(encoder: str, cut: str, changes: dict[str, Any]) -> None:
     asked = trial(encoder, cut, **changes)
     sizes: list[tuple[Way, int]] = [("train", 16), ("evaluation", 64)]
-    counted = estimate_memory(asked, batch=16, eval_batch=64, base_bytes=0)
+    counted = estimate_memory(asked.job, batch=16, eval_batch=64, base_bytes=0)
     for way, batch in sizes:
         peak_bytes, baseline_bytes = measured(asked, way, batch)
         bound_bytes = getattr(counted, way)(batch).peak_bytes
@@ -52,7 +52,7 @@ def test_measured_at_most_counted(encoder: str, cut: str, changes: dict[str, Any
 
 def test_bytes_per_sample_counted_and_limit_enforced() -> None:
     asked = trial(network={"tiles": TilePlan(2, 2, 2)}, loop=loop(batch_size=192))
-    counted = estimate_memory(asked, batch=192, eval_batch=4, base_bytes=0)
+    counted = estimate_memory(asked.job, batch=192, eval_batch=4, base_bytes=0)
     more, _ = measured(asked, "train", 192)
     fewer, _ = measured(asked, "train", 8)
     added = counted.train(192).peak_bytes - counted.train(8).peak_bytes
@@ -80,7 +80,7 @@ def test_bytes_per_sample_counted_and_limit_enforced() -> None:
     ],
 )
 def test_every_kind_of_training_can_be_counted(encoder: str, cut: str, changes: dict[str, Any]) -> None:
-    counted = estimate_memory(trial(encoder, cut, **changes), batch=4, eval_batch=1, base_bytes=1000)
+    counted = estimate_memory(noise_job(encoder, cut, **changes), batch=4, eval_batch=1, base_bytes=1000)
     train, evaluation = counted.train(4), counted.evaluation(1)
     assert train.parts["weights"] >= train.parts["gradients"] > 0
     assert train.peak_bytes > evaluation.peak_bytes > sum(evaluation.parts.values())
@@ -88,17 +88,17 @@ def test_every_kind_of_training_can_be_counted(encoder: str, cut: str, changes: 
 
 
 def test_samples_and_averaged_weights_counted() -> None:
-    plain = estimate_memory(trial(), batch=4, eval_batch=4, base_bytes=0)
-    averaged = estimate_memory(trial(loop=loop(ema_decay=0.9)), batch=8, eval_batch=4, base_bytes=0)
+    plain = estimate_memory(noise_job(), batch=4, eval_batch=4, base_bytes=0)
+    averaged = estimate_memory(noise_job(loop=loop(ema_decay=0.9)), batch=8, eval_batch=4, base_bytes=0)
     assert averaged.train_bytes > 1.5 * plain.train_bytes
     assert averaged.parts["optimizer"] == plain.parts["optimizer"] + plain.parts["weights"]
 
 
 def test_gpu_keeps_evaluation_memory_beside_step(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = trial()
-    plain = estimate_memory(asked, batch=4, eval_batch=64, base_bytes=0)
+    plain = estimate_memory(asked.job, batch=4, eval_batch=64, base_bytes=0)
     monkeypatch.setattr("unchoke.training.network.estimate_memory.is_cpu", lambda _: False)
-    card = estimate_memory(asked, batch=4, eval_batch=64, base_bytes=0)
+    card = estimate_memory(asked.job, batch=4, eval_batch=64, base_bytes=0)
     for batch in (1, 4):
         assert card.train(batch).peak_bytes == plain.train(batch).peak_bytes + plain.eval_bytes
     assert card.evaluation(64) == plain.evaluation(64)
@@ -106,7 +106,7 @@ def test_gpu_keeps_evaluation_memory_beside_step(monkeypatch: pytest.MonkeyPatch
 
 def test_counting_computes_nothing_and_no_rng() -> None:
     asked, state = trial("test_vit", "-2"), torch.random.get_rng_state()
-    huge = estimate_memory(asked, batch=100_000, eval_batch=4, base_bytes=0)
+    huge = estimate_memory(asked.job, batch=100_000, eval_batch=4, base_bytes=0)
     assert huge.train_bytes > 10**10
     assert torch.equal(state, torch.random.get_rng_state())
 

@@ -22,11 +22,10 @@ from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network import memory_trial
-from unchoke.training.network.memory_trial import MemoryTrial, run_trial
-from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
+from unchoke.training.network.memory_trial import run_trial
+from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, StoredActivations
 from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
-from unchoke.training.network.training_job import TrainingJob
 
 
 @contextmanager
@@ -156,23 +155,20 @@ def problem(kind: str = "classification") -> Problem:
     return Problem(kind, names, targets, {"train": np.arange(6)}, [str(number) for number in range(6)])  # type: ignore[arg-type]
 
 
-def test_trial_of_job_holds_no_data() -> None:
+def test_job_over_noise_holds_no_data() -> None:
     activations = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), (1, 17, 64), 0)
     spec = NetworkSpec("test_vit", "-1", weights="/nowhere.pt", weights_sha256="abc", input_px=PX)
     targets, inputs = plan_targets(NAMES), np.zeros((6, 2), np.float32)
-    values = PhotoBlueprint(spec, activations, targets, inputs)
-    found = MemoryTrial.of(TrainingJob(values, problem("regression"), loop(), "r2", "cpu", None))
-    noise = found.blueprint
-    assert isinstance(noise, PhotoBlueprint)
+    how: dict[str, Any] = {"network": spec, "loop": loop(), "metric": "r2", "device": "cpu"}
+    noise = PhotoJob(source=activations, targets=targets, inputs=inputs, problem=problem("regression"), **how).over_noise(1)
     assert noise.inputs is not None
     assert (noise.network, noise.source) == (NetworkSpec("test_vit", "-1", input_px=PX, bare=True), NoiseActivations((1, 17, 64)))
-    assert (found.kind, found.names, noise.targets, noise.inputs.shape[1]) == ("regression", NAMES, targets, 2)
+    found = noise.problem
+    assert (found.kind, found.names, noise.targets, noise.inputs.shape) == ("regression", NAMES, targets, (1, 2))
     canvas = Canvas(TilePlan(), PREPROCESS, 100)
     pixels = StoredPixels((), (), (), canvas, Choice("cache", "none", ""), Path("unused"), augment="strong")
-    tried = MemoryTrial.of(TrainingJob(PhotoBlueprint(spec, pixels), problem(), loop(), "accuracy", "cpu", None))
-    noise = tried.blueprint
-    assert isinstance(noise, PhotoBlueprint)
-    assert (noise.source, tried.kind, noise.inputs) == (NoisePixels(canvas, "strong"), "classification", None)
+    noise = PhotoJob(source=pixels, problem=problem(), **how).over_noise(1)
+    assert (noise.source, noise.problem.kind, noise.inputs) == (NoisePixels(canvas, "strong"), "classification", None)
 
 
 def test_can_checkpoint_depends_on_trained_part() -> None:

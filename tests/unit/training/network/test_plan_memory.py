@@ -29,7 +29,7 @@ from unchoke.training.fit import train
 from unchoke.training.network import plan_memory as plan_module
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
-from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 from unchoke.training.network.plan_memory import FILE, plan_memory, remember_memory
 from unchoke.training.network.training_job import TrainingJob, kept_peak, measured_peak
 from unchoke.training.results import FitResult
@@ -48,8 +48,10 @@ def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> Training
     problem = Problem("classification", ("a", "b"), np.arange(8) % 2, {"train": np.arange(8)}, ids)
     loop = LoopConfig(1, batch, batch, batch, lr=1e-3, body_lr=1e-4, batch_norm=batch_norm)
     source = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), ROW_SHAPE, 0)
-    blueprint = PhotoBlueprint(NetworkSpec("test_vit", "-2"), source)
-    return TrainingJob(blueprint, problem, loop, "accuracy", "cpu", folder / "checkpoints")
+    network = NetworkSpec("test_vit", "-2")
+    return PhotoJob(
+        network=network, source=source, problem=problem, loop=loop, metric="accuracy", device="cpu", folder=folder / "checkpoints"
+    )
 
 
 class Tried:

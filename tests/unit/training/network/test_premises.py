@@ -12,7 +12,7 @@ import pytest
 from small_training import config
 from unchoke.features.feature_store import Placement
 from unchoke.training.data import Problem
-from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
+from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, StoredActivations
 from unchoke.training.network.premises import premises_of, why_not_here
 from unchoke.training.network.training_job import TrainingJob
 
@@ -24,8 +24,10 @@ def job(tmp_path: Path) -> TrainingJob:
     splits = {"train": np.arange(4), "val": np.arange(4, 6)}
     problem = Problem("classification", ("a", "b"), np.array([0, 1] * 3), splits, [f"sample {number}" for number in range(6)])
     network = NetworkSpec("test_efficientnet", "-1", input_px=64, bare=True)
-    blueprint = PhotoBlueprint(network, NoiseActivations(SHAPE))
-    return TrainingJob(blueprint, problem, config(epochs=1, batch_size=2), "accuracy", "cpu", tmp_path / "checkpoints")
+    return PhotoJob(
+        network=network, source=NoiseActivations(SHAPE), problem=problem, loop=config(epochs=1, batch_size=2), metric="accuracy",
+        device="cpu", folder=tmp_path / "checkpoints",
+    )  # fmt: skip
 
 
 def test_machine_that_reads_everything_takes_part(job, tmp_path, monkeypatch):
@@ -46,13 +48,13 @@ def test_another_folder_under_the_same_name_is_not_the_same(job):
 def test_unreadable_inputs_named_by_path(job, tmp_path):
     zeros = np.zeros(6, np.int32)
     stored = StoredActivations(Placement((tmp_path / "gone.npz",), zeros, zeros), SHAPE, 0)
-    unread = replace(job, blueprint=replace(job.blueprint, source=stored))
+    unread = replace(job, source=stored)
     with premises_of(unread) as premises:
         assert "gone.npz" in why_not_here(unread, premises)
 
 
 def test_weights_that_are_not_there_are_said(job, tmp_path):
-    network = replace(job.blueprint.network, bare=False, weights=str(tmp_path / "gone.pt"))
-    unloaded = replace(job, blueprint=replace(job.blueprint, network=network))
+    network = replace(job.network, bare=False, weights=str(tmp_path / "gone.pt"))
+    unloaded = replace(job, network=network)
     with premises_of(unloaded) as premises:
         assert "gone.pt" in why_not_here(unloaded, premises)

@@ -26,7 +26,7 @@ from unchoke.training.evaluate import evaluate
 from unchoke.training.export_run import export_run
 from unchoke.training.fit import train
 from unchoke.training.network.loop_config import LoopResult
-from unchoke.training.network.photo_blueprint import NetworkSpec
+from unchoke.training.network.photo_job import NetworkSpec
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network
 from unchoke.training.predict import predict
 from unchoke.training.scoring.predictions import load_predictions

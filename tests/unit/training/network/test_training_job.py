@@ -3,7 +3,6 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from unchoke.features.cut import cut_network
 from unchoke.features.encoders import digest_state, digest_tensors
 from unchoke.features.feature_store import ACTIVATIONS, VIEWS, Placement, save_shard
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob, run_job
 
@@ -46,8 +45,9 @@ def job(tmp_path: Path, weights: Path) -> TrainingJob:
         save_shard(shards[number], {ACTIVATIONS: rows[:, 0], VIEWS: rows[:, 1:]}, ids)
         placement.shard_of[part], placement.row_of[part] = number, np.arange(len(part))
     network = NetworkSpec("test_vit", "-2", weights=str(weights), input_px=SIZE_PX)
-    return TrainingJob(
-        blueprint=PhotoBlueprint(network, StoredActivations(placement, made.store.row_shape, NUM_VIEWS - 1)),
+    return PhotoJob(
+        network=network,
+        source=StoredActivations(placement, made.store.row_shape, NUM_VIEWS - 1),
         problem=made.problem,
         loop=config(),
         metric=made.metric,
@@ -56,12 +56,8 @@ def job(tmp_path: Path, weights: Path) -> TrainingJob:
     )
 
 
-def changed(job: TrainingJob, **changes: Any) -> TrainingJob:
-    return replace(job, blueprint=replace(job.blueprint, **changes))  # type: ignore[type-var]
-
-
 def built(job: TrainingJob) -> TiledNetwork:
-    network, _, _ = job.blueprint.build(job.problem, job.loop, CPU)
+    network, _, _ = job.build(CPU)
     assert isinstance(network, TiledNetwork)
     return network
 
@@ -86,7 +82,7 @@ def test_a_job_goes_on_where_its_folder_says_it_was(job, tmp_path):
 
 
 def test_weights_that_changed_under_a_job_are_refused(job, weights):
-    told = changed(job, network=replace(job.blueprint.network, weights_sha256=digest_state(encoder("test_vit").module)))
+    told = replace(job, network=replace(job.network, weights_sha256=digest_state(encoder("test_vit").module)))
     built(told)
     others = {name: value + 1 for name, value in encoder("test_vit").module.state_dict().items()}
     save_file(others, weights)
@@ -109,7 +105,7 @@ def test_extra_columns_are_scaled_by_the_train_split_alone(job):
     made = small(num_inputs=2)
     inputs = made.inputs.copy()
     inputs[made.problem.positions("test")] = 1e9
-    network = built(changed(job, inputs=inputs))
+    network = built(replace(job, inputs=inputs))
     train = made.inputs[made.problem.positions("train")]
     np.testing.assert_allclose(network.input_mean.numpy(), train.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(network.input_std.numpy(), train.std(axis=0), rtol=1e-5)
@@ -118,8 +114,8 @@ def test_extra_columns_are_scaled_by_the_train_split_alone(job):
 def test_tiles_sums_and_positive_values_reach_the_network(job):
     made = small(kind="values", tiles=TilePlan(2, 1, 2))
     plan = plan_targets(made.problem.names, sums={"total": ("dead", "green")}, positive=True)
-    spec = replace(job.blueprint.network, tiles=TilePlan(2, 1, 2), fusion="film")
-    network = built(replace(changed(job, network=spec, targets=plan), problem=made.problem))
+    spec = replace(job.network, tiles=TilePlan(2, 1, 2), fusion="film")
+    network = built(replace(replace(job, network=spec, targets=plan), problem=made.problem))
     found = network(torch.from_numpy(np.random.default_rng(0).normal(size=(2, *made.store.row_shape))).float())
     assert found.shape == (2, 3)
     assert torch.equal(found[:, 2], found[:, 0] + found[:, 1])

@@ -1,6 +1,6 @@
 """Networks for classes and values of photos, as plain values: which backbone, where it is cut, what it is shown, what it learns.
 
-In: names, arrays and settings; no network, no open file. Out: a `PhotoBlueprint`, from which any process builds the same network,
+In: names, arrays and settings; no network, no open file. Out: a `PhotoJob`, from which any process builds the same network,
 source and objective, or the same over noise, to see what they take.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from unchoke.core.errors import UsageError
 from unchoke.core.mixing import hash_ids
@@ -24,13 +23,11 @@ from unchoke.features.cut import cut_network, is_all_frozen, pooled_dim
 from unchoke.features.encoders import Encoder, bare_encoder, load_encoder
 from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.data import Problem
 from unchoke.training.network.linear_start import LinearStart
-from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows
 from unchoke.training.network.tiled_network import Fusion, TiledNetwork
-from unchoke.training.network.training_job import Blueprint
+from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.scoring.selection import column_scale
 
 
@@ -141,14 +138,13 @@ class NoiseActivations:
         return self
 
 
-@dataclass(frozen=True, eq=False)
-class PhotoBlueprint(Blueprint):
-    """`inputs` is (N, E): extra numbers of each sample, in the table's own units."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PhotoJob(TrainingJob):
+    """A network for classes or values of photos, trained on pixels or cached activations."""
 
     network: NetworkSpec
     source: SourceSpec
     targets: TargetPlan | None = None
-    inputs: NDArray[np.float32] | None = None
     start: LinearStart | None = None
     """Where its head begins; left out, near zero."""
 
@@ -167,13 +163,14 @@ class PhotoBlueprint(Blueprint):
     def can_checkpoint(self) -> bool:
         return self.network.can_checkpoint()
 
-    def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, Objective]:
+    def open(self, device: torch.device) -> tuple[InputSource, Objective]:
+        problem, loop = self.problem, self.loop
         objective = Objective.of(
             problem, self.targets, label_smoothing=loop.label_smoothing, class_weights=loop.class_weights, device=device
         )
         return self.source.open(problem.sample_ids, loop.seed), objective
 
-    def build_network(self, problem: Problem, objective: Objective, *, seed: int) -> TiledNetwork:
+    def build_network(self, objective: Objective, *, seed: int) -> TiledNetwork:
         encoder = self.network.load()
         network = TiledNetwork.of(
             cut_network(encoder, self.network.cut, verify=False).suffix,
@@ -181,17 +178,19 @@ class PhotoBlueprint(Blueprint):
             tiles=self.network.tiles,
             dim=pooled_dim(encoder, self.network.cut),
             fusion=self.network.fusion,
-            input_scale=None if self.inputs is None else column_scale(self.inputs[problem.positions("train")]),
+            input_scale=None if self.inputs is None else column_scale(self.inputs[self.problem.positions("train")]),
             seed=seed,
         )
         if self.start is not None:
             self.start.fill(network.head)
         return network
 
-    def noise(self, num: int) -> PhotoBlueprint:
+    def over_noise(self, num: int) -> PhotoJob:
         return replace(
             self,
             network=replace(self.network, weights=None, weights_sha256="", bare=True),
             source=self.source.noise(),
+            problem=self.noise_problem(num),
             inputs=None if self.inputs is None else np.zeros((num, self.inputs.shape[1]), np.float32),
+            folder=None,
         )

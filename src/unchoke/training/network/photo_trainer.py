@@ -1,7 +1,4 @@
-"""Classes and values of photos as the subject of a training: its key, how the loop is set, and what is kept of the result.
-
-In: a session, what is learnt, the network and where its inputs come from. Out: a `Subject` for `network_trainer.py`.
-"""
+"""Training for classes and values of photos: its key, how the loop is set, and what is kept of the result."""
 
 from __future__ import annotations
 
@@ -23,7 +20,8 @@ from unchoke.training.data import LearningTask
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
-from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
+from unchoke.training.network.network_trainer import NetworkTrainer
+from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
 from unchoke.training.network.prepare_pixels import NoisePixels
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork
@@ -32,10 +30,8 @@ from unchoke.training.scoring.selection import choose_metric
 _PICTURE = (4, 3)
 
 
-class PhotoSubject:
+class PhotoTrainer(NetworkTrainer):
     """One network, its suffix, fusion and head trained together."""
-
-    plan_kind = TrainingPlan
 
     def __init__(
         self,
@@ -45,10 +41,11 @@ class PhotoSubject:
         source: SourceSpec,
         start: LinearStart | None = None,
     ) -> None:
+        super().__init__(session)
         settings = session.settings
         self._start = start
         refuse_head_options(settings)
-        self._session, self._learnable, self._source = session, learnable, source
+        self._learnable, self._source = learnable, source
         self._dim, self._num_blocks = pooled_dim(encoder, settings.cut), count_blocks(encoder.module)
         self._part = TrainedPart.of(encoder, settings.cut)
         self._spec = network_spec(settings, encoder)
@@ -66,8 +63,15 @@ class PhotoSubject:
         self._session.chose(keep_freed_memory(plan.loop.keep_freed))
         return plan, str(metric.value)
 
-    def blueprint(self, plan: TrainingPlan) -> PhotoBlueprint:
-        return PhotoBlueprint(self._spec, self._source, self._targets, self._learnable.inputs, self._start)
+    def job(self, plan: TrainingPlan, **how: Any) -> PhotoJob:
+        return PhotoJob(
+            network=self._spec,
+            source=self._source,
+            targets=self._targets,
+            inputs=self._learnable.inputs,
+            start=self._start,
+            **how,
+        )
 
     def trained(self, plan: TrainingPlan, done: LoopResult) -> TrainedNetwork:
         targets, input_names = self._targets, self._learnable.input_names

@@ -1,8 +1,4 @@
-"""Masks of patches as the subject of a training: its key, how the loop is set, and what is kept of the result.
-
-In: a session, the patches, and their cached pyramids where the backbone is frozen. Out: a `Subject` for
-`training/network/network_trainer.py`.
-"""
+"""Training for masks of patches: its key, how the loop is set, and what is kept of the result."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from unchoke.core.units import format_count
 from unchoke.features.extraction import Extraction
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.policy import UNMEASURED
-from unchoke.masks.mask_blueprint import MaskBlueprint
+from unchoke.masks.mask_job import MaskJob
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, mean_iou, weigh_classes
 from unchoke.masks.patch_arrays import PatchArrays
 from unchoke.masks.patches import NUM_TURNS
@@ -35,6 +31,7 @@ from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopConfig, LoopResult, TrainingPlan
+from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.scoring.selection import IMBALANCE_FOR_WEIGHTS
 
 DETAIL = "bands at full size, joined last; version 1"
@@ -69,11 +66,10 @@ class MaskPlan(TrainingPlan):
         return cls(**{**values, "loop": loop, "class_weights": None if weights is None else tuple(weights)})
 
 
-class MaskSubject:
+class MaskTrainer(NetworkTrainer):
     """One segmenter, trained on patches."""
 
     plan_kind = MaskPlan
-    weights: tuple[float, ...] | None = None
 
     def __init__(
         self,
@@ -85,7 +81,8 @@ class MaskSubject:
         bands: bool = True,
     ) -> None:
         """`scorer` whose scores the material keeps, and `bands`, are seen at full size."""
-        self._session, self._material, self._features, self._scorer, self._bands = session, material, features, scorer, bands
+        super().__init__(session)
+        self._material, self._features, self._scorer, self._bands = material, features, scorer, bands
         self._cut = PYRAMID if features is not None else WHOLE
         self.problem = problem_of(material)
         wanted = {name: value for name, value in session.settings.given().items() if name in _TELLS_RUNS_APART}
@@ -160,8 +157,8 @@ class MaskSubject:
             wanted = self._chose(Choice("augment", "light", reason, UNMEASURED))
         return 1 if wanted == "none" else NUM_TURNS
 
-    def blueprint(self, plan: MaskPlan) -> MaskBlueprint:
-        return MaskBlueprint(
+    def job(self, plan: MaskPlan, **how: Any) -> MaskJob:
+        return MaskJob(
             network=self._network(plan),
             patches=self._material.arrays,
             pyramids=None if self._features is None else self._features.store,
@@ -169,6 +166,7 @@ class MaskSubject:
             class_weights=plan.class_weights,
             num_turns=plan.num_turns,
             weights=self._session.settings.weights,
+            **how,
         )
 
     def _network(self, plan: MaskPlan) -> SegmenterConfig:

@@ -15,7 +15,7 @@ from unchoke.features.cut import layer_numbers
 from unchoke.features.encoders import digest_tensors
 from unchoke.features.engines import TorchEngine
 from unchoke.machine.memory.memory_plan import StepCost
-from unchoke.masks.mask_blueprint import MaskBlueprint
+from unchoke.masks.mask_job import MaskJob
 from unchoke.masks.patches import BandStandard
 from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
@@ -36,8 +36,10 @@ def job(patches: Any, cut: str, *, folder: Path | None = None, epochs: int = 2, 
         **{"epochs": epochs, "batch_size": 4, "sub_batch": 4, "eval_batch": 4, "lr": 2e-3, "body_lr": 3e-4, **loop}
     )
     network, pyramids = SegmenterConfig(patches.spec, 2, cut, "fpn", sees, sees), patches if cut == PYRAMID else None
-    blueprint = MaskBlueprint(network, patches, pyramids, num_turns=1 if cut == PYRAMID else 8, weights=str(patches.weights))
-    return TrainingJob(blueprint, problem, config, "mean_iou", "cpu", folder)
+    return MaskJob(
+        network=network, patches=patches, pyramids=pyramids, num_turns=1 if cut == PYRAMID else 8, weights=str(patches.weights),
+        problem=problem, loop=config, metric="mean_iou", device="cpu", folder=folder,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
@@ -71,7 +73,7 @@ def test_resume_after_stop_same_weights(make_patches: Callable[[int], Any], tmp_
 
 def test_backbone_layers_numbered_for_learning_rates(make_patches: Callable[[int], Any]) -> None:
     training = job(make_patches(NUM), WHOLE)
-    network, _, _ = training.blueprint.build(training.problem, training.loop, torch.device("cpu"))
+    network, _, _ = training.build(torch.device("cpu"))
     numbers = layer_numbers(network.suffix)
     assert numbers["conv1.0.weight"] == 0
     assert set(numbers.values()) == set(range(1 + max(numbers.values()))) and max(numbers.values()) > 3
@@ -80,15 +82,15 @@ def test_backbone_layers_numbered_for_learning_rates(make_patches: Callable[[int
 @pytest.mark.parametrize("sees", [False, True])
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
 def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str, sees: bool) -> None:
-    measured: StepCost = measure(MemoryTrial.of(job(make_patches(NUM), cut, sees=sees)), 2)
+    measured: StepCost = measure(MemoryTrial(job(make_patches(NUM), cut, sees=sees)), 2)
     assert measured.peak_bytes > 0
     assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
 
 
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
 def test_what_a_segmenter_takes_at_most_can_be_counted(make_patches: Callable[[int], Any], cut: str) -> None:
-    asked = MemoryTrial.of(job(make_patches(NUM), cut))
-    counted, measured = estimate_memory(asked, batch=4, eval_batch=8, base_bytes=0), measure(asked, 4)
+    asked = job(make_patches(NUM), cut)
+    counted, measured = estimate_memory(asked, batch=4, eval_batch=8, base_bytes=0), measure(MemoryTrial(asked), 4)
     assert counted.train(4).parts["gradients"] == measured.parts["gradients"]
     assert counted.train(4).parts["optimizer"] == pytest.approx(measured.parts["optimizer"], rel=0.01)
     assert counted.train(4).peak_bytes > counted.evaluation(4).peak_bytes
@@ -102,7 +104,7 @@ def test_a_saved_segmenter_draws_what_the_trained_one_does(make_patches: Callabl
     done = run_job(training, on_event=ignore)
     standard = BandStandard((0.0,) * 4, (1.0,) * 4)
     trained = TrainedSegmenter(
-        config=training.blueprint.network, state=done.state, class_names=("land", "water"), bands=("b1", "b2", "b3", "b4"),
+        config=training.network, state=done.state, class_names=("land", "water"), bands=("b1", "b2", "b3", "b4"),
         normalise="none",
         standard=standard, overlap_px=16, grid="finest", resampling="bilinear", engine={}, best_epoch=1, val=done.val,
     )  # fmt: skip

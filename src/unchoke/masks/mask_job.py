@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -20,10 +20,9 @@ from unchoke.features.pyramid import load_pyramid
 from unchoke.masks.mask_objective import MaskObjective, Masks, Turns, turn_each
 from unchoke.masks.patches import turn
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
-from unchoke.training.data import Positions, Problem
-from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.data import Positions
 from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows, Rows
-from unchoke.training.network.training_job import Blueprint
+from unchoke.training.network.training_job import TrainingJob
 
 
 class PatchRows(Masks, Protocol):
@@ -33,8 +32,8 @@ class PatchRows(Masks, Protocol):
     def scores(self, positions: Positions) -> NDArray[np.float16]: ...
 
 
-@dataclass(frozen=True, eq=False)
-class MaskBlueprint(Blueprint):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MaskJob(TrainingJob):
     """`dice` is the share of the Dice loss, `num_turns` in how many ways patches are shown. Without weights they are random."""
 
     network: SegmenterConfig
@@ -45,25 +44,23 @@ class MaskBlueprint(Blueprint):
     num_turns: int = 1
     weights: str | None = None
 
-    @property
-    def unit(self) -> str:
-        return "patches"
+    unit: ClassVar[str] = "patches"
 
     @property
     def sample_bytes(self) -> int:
         network = self.network
         return 2 * (math.prod(network.input_shape) if network.cut == WHOLE else network.row_length)
 
-    def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, MaskObjective]:
-        turns = Turns(hash_ids(problem.sample_ids), loop.seed, self.num_turns)
+    def open(self, device: torch.device) -> tuple[InputSource, MaskObjective]:
+        turns = Turns(hash_ids(self.problem.sample_ids), self.loop.seed, self.num_turns)
         weights = None if self.class_weights is None else torch.tensor(self.class_weights, device=device)
         objective = MaskObjective(self.patches, self.network.num_classes, turns, device, self.dice, weights)
         source: InputSource = PatchSource(self.patches, turns, self.network)
         if self.pyramids is not None:
-            source = ActivationSource(shown_rows(self.network, self.pyramids, self.patches), turns.hashes, loop.seed)
+            source = ActivationSource(shown_rows(self.network, self.pyramids, self.patches), turns.hashes, self.loop.seed)
         return source, objective
 
-    def build_network(self, problem: Problem, objective: MaskObjective, *, seed: int) -> Segmenter:
+    def build_network(self, objective: MaskObjective, *, seed: int) -> Segmenter:
         return Segmenter(self.network, backbone=self._backbone(), seed=seed)
 
     def _backbone(self) -> nn.Module | None:
@@ -87,10 +84,13 @@ class MaskBlueprint(Blueprint):
             )
         return grouped_as(module.requires_grad_(True), spec.encoder)
 
-    def noise(self, num: int) -> MaskBlueprint:
+    def over_noise(self, num: int) -> MaskJob:
         network = replace(self.network, spec=replace(self.network.spec, weights_sha256=""))
         pyramids = None if self.pyramids is None else NoiseRows((network.spec.row_length,))
-        return replace(self, network=network, patches=NoisePatches(network), pyramids=pyramids, weights=None)
+        problem = self.noise_problem(num)
+        return replace(
+            self, network=network, patches=NoisePatches(network), pyramids=pyramids, weights=None, problem=problem, folder=None
+        )
 
 
 @dataclass(frozen=True, eq=False)
