@@ -20,7 +20,8 @@ from unchoke.core import atomic
 from unchoke.core.errors import missing_extra
 from unchoke.core.events import Note, OnEvent
 from unchoke.runs.report.layout import columns, wrap
-from unchoke.runs.report.text import render_headline, render_metrics, render_timings
+from unchoke.runs.report.summary import headline
+from unchoke.runs.report.text import render_metrics, render_timings
 from unchoke.training.results import FitResult
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class SceneDemo:
             ("report", f"{made['report']}, with {len(record.gallery)} pieces of the mask beside the truth"),
             ("next", "unchoke segment train SCENES --label LABELS.tif --preset satellite"),
         ]
-        parts = [render_headline(record), render_metrics(record), render_timings(record), wrap(CAVEAT, indent=""), columns(tail)]
+        parts = [headline(record), render_metrics(record), render_timings(record), wrap(CAVEAT, indent=""), columns(tail)]
         return "\n\n".join(parts)
 
 

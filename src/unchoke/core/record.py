@@ -36,8 +36,8 @@ def _sound_items(value: Any, handler: ValidatorFunctionWrapHandler, info: Valida
         if not info.context or not isinstance(value, list | dict):
             raise
     if isinstance(value, dict):
-        return {name: kept for key, item in value.items() for name, kept in _tried(handler, {key: item}, {}).items()}
-    return [kept for item in value for kept in _tried(handler, [item], [])]
+        return handler({name: kept for key, item in value.items() for name, kept in _tried(handler, {key: item}, {}).items()})
+    return handler([kept for item in value for kept in _tried(handler, [item], [])])
 
 
 def _tried(handler: ValidatorFunctionWrapHandler, value: Any, otherwise: Any) -> Any:

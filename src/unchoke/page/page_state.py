@@ -27,7 +27,7 @@ from unchoke.page.reviewing import Review
 from unchoke.page.thumbnails import Thumbnails
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.lookup import stored_runs
-from unchoke.runs.report.layout import visible
+from unchoke.runs.report.page import environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,13 +138,8 @@ class PageState:
 
     @cached_property
     def _environment(self) -> Environment:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-        found = Environment(
-            loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        found.filters["visible"] = visible
-        found.globals |= {"out": self.out, "workspace": str(self.workspace.root)}
+        found = environment(_TEMPLATES).overlay()
+        found.globals = found.globals | {"out": self.out, "workspace": str(self.workspace.root)}
         return found
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:

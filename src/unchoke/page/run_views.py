@@ -18,9 +18,9 @@ from unchoke.core.units import format_seconds
 from unchoke.page.live_progress import LiveWatch
 from unchoke.page.page_state import PageState, show, state_of
 from unchoke.page.stored_pages import serve_page
-from unchoke.runs.report import report_facts, sections, summary
+from unchoke.runs.report import summary, view
 from unchoke.runs.report.charts import Series, line_chart
-from unchoke.runs.report.html import render_report
+from unchoke.runs.report.html import heading, learning_curves, render_report, result_parts
 from unchoke.runs.report.json import load_record
 from unchoke.runs.report.text import comparison_rows
 
@@ -44,7 +44,7 @@ def _row(run: StoredRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "status": run.status,
-        "when": report_facts.moment(run.created_at),
+        "when": view.moment(run.created_at),
         "encoder": run.encoder,
         "setup": setup,
         "figure": "" if metric is None else metric.text,
@@ -97,11 +97,11 @@ def run_page(request: Request) -> Response:
         "run.html.j2",
         title=run.name,
         run=run,
-        heading=report_facts.heading(record),
-        result=sections.result(record),
-        curves=sections.curves(record),
-        timings=report_facts.timings(record),
-        chokes=report_facts.chokes(record) or [],
+        heading=heading(record),
+        result=result_parts(record),
+        curves=learning_curves(record),
+        timings=view.timing_table(record),
+        chokes=[view.describe_finding(choke) for choke in record.chokes],
         masks=bool(record.gallery),
     )
 

@@ -23,9 +23,10 @@ from unchoke.page.page_sources import IMAGE, PREDICTION, SceneMask
 from unchoke.page.page_state import PageState, show, state_of
 from unchoke.page.stored_pages import serve_page
 from unchoke.page.thumbnails import encode
-from unchoke.runs.report import report_facts, sections
+from unchoke.runs.report.html import legend
 from unchoke.runs.report.json import load_record
 from unchoke.runs.report.page import safe_thumbnail
+from unchoke.runs.report.view import describe_finding, moment
 from unchoke.runs.trace import read_trace
 from unchoke.runs.trace.trace_html import render_trace_html
 
@@ -51,7 +52,7 @@ def scenes_page(request: Request) -> Response:
         if record.gallery:
             pieces = [_piece(record, place) for place in range(len(record.gallery))]
             shown.append(
-                {"run": record.run, "pieces": pieces, "legend": [(row["name"], row["colour"]) for row in sections.legend(record)]}
+                {"run": record.run, "pieces": pieces, "legend": [(row["name"], row["colour"]) for row in legend(record)]}
             )
     whole = state.sources.masks()
     return show(
@@ -126,7 +127,7 @@ def speed_page(request: Request) -> Response:
     profiles = _profiles(state)
     pages = {one.name.removesuffix(".html") for one in profiles if one.kind == "page"}
     views = [one for one in profiles if one.kind == "page" or (one.kind == "trace" and one.name.split(".pt.")[0] not in pages)]
-    runs = [(record.run, report_facts.chokes(record)) for record in _records(state) if record.chokes]
+    runs = [(record.run, [describe_finding(choke) for choke in record.chokes]) for record in _records(state) if record.chokes]
     scripts = [(one.name.removesuffix("/findings.json"), _found_in(one.file)) for one in profiles if one.kind == "script"]
     linted = _linted(state.workspace.lint_file)
     return show(request, "speed.html.j2", title="Speed", runs=runs, views=views, scripts=scripts[::-1], linted=linted)
@@ -138,9 +139,9 @@ def _linted(file: Path) -> dict[str, Any] | None:
         return None
     try:
         kept = json.loads(read_plain(file))
-        found = [report_facts.describe_finding(Finding(**row)) for row in kept["findings"]]
+        found = [describe_finding(Finding(**row)) for row in kept["findings"]]
         unread = [f"{one['path']}: {one['message']}" for one in kept["problems"]]
-        told = {"command": shlex.join(["unchoke", "lint", *kept["words"]]), "when": report_facts.moment(kept["when"])}
+        told = {"command": shlex.join(["unchoke", "lint", *kept["words"]]), "when": moment(kept["when"])}
         return {**told, "items": found[:_MOST_LINTED], "num": len(found), "files": kept["files"], "unread": unread}
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
@@ -152,7 +153,7 @@ def _found_in(file: Path) -> list[dict[str, Any]]:
     """What `unchoke profile -- …` found in a script, the worst first."""
     try:
         plain = json.loads(read_plain(file))
-        return [report_facts.describe_finding(one) for one in rank([Finding(**row) for row in plain])]
+        return [describe_finding(one) for one in rank([Finding(**row) for row in plain])]
     except (ValueError, TypeError) as error:
         raise DataError(
             f"{file.name} of {file.parent.name} cannot be read",

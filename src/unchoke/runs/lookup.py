@@ -176,7 +176,7 @@ def unlisted_runs(*, out: Path | str | None = None) -> list[Path]:
 def describe_run(run: StoredRun) -> dict[str, Any]:
     """A run as plain values: what the database holds, its leading metric, and what it trained."""
     metric = leading_metric(run)
-    return {**run.to_dict(), **asdict(run_setup(run)), "headline": None if metric is None else asdict(metric)}
+    return {**run.to_dict(), **run_setup(run)._asdict(), "headline": None if metric is None else asdict(metric)}
 
 
 def stored_runs(*, out: Path | str | None = None, sort: str = "run") -> list[StoredRun]:

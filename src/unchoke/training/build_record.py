@@ -36,9 +36,9 @@ from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.runs.diagnosis import diagnose_run
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
-from unchoke.runs.report.baseline_words import BASELINE
 from unchoke.runs.report.html import save_report
 from unchoke.runs.report.json import save_record, to_jsonable
+from unchoke.runs.report.summary import BASELINE
 from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import Session
 from unchoke.runs.stretches import sum_stretches

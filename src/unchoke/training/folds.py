@@ -32,10 +32,9 @@ from unchoke.core.workspace import Workspace, out_option
 from unchoke.data.manifest import load_manifest
 from unchoke.data.targets import plan_targets
 from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.report.baseline_words import JUDGED_BY, baseline_value
 from unchoke.runs.report.json import to_jsonable
 from unchoke.runs.report.layout import columns
-from unchoke.runs.report.summary import ReportedMetric
+from unchoke.runs.report.summary import JUDGED_BY, ReportedMetric, baseline_value
 from unchoke.runs.session import Session
 from unchoke.training.results import FitResult, plain_metrics
 from unchoke.training.scoring.judge import number_groups

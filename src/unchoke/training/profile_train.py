@@ -20,7 +20,8 @@ from unchoke.core.timeline import Timeline
 from unchoke.core.workspace import out_option
 from unchoke.data.check_samples import prepare
 from unchoke.runs.diagnosis import AROUND, diagnose_run, name_bottleneck
-from unchoke.runs.report.profile_top import render_profiled_training
+from unchoke.runs.report.text import join_parts, render_findings, render_profile
+from unchoke.runs.report.view import step_table
 from unchoke.runs.session import Session, open_session
 from unchoke.training.build_record import as_typed, machine_facts
 from unchoke.training.pipeline import prepare_training
@@ -54,13 +55,13 @@ class TrainingProfile:
         return {**self.__dict__, "workspace": str(self.workspace), "findings": found}
 
     def to_text(self) -> str:
-        return render_profiled_training(
-            ProfileRecord.of(self.profile),
-            self.step,
-            self.findings,
-            undisturbed=self.undisturbed,
-            root=self.workspace,
-            next_command=self.next_command,
+        return join_parts(
+            [
+                step_table(self.step, undisturbed=self.undisturbed),
+                render_findings(self.findings) if self.findings else "",
+                render_profile(ProfileRecord.of(self.profile), root=self.workspace),
+                f"next    {self.next_command}",
+            ]
         )
 
 

@@ -12,8 +12,7 @@ from unchoke.core.findings import Finding
 from unchoke.core.record import Interval, RunRecord
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
-from unchoke.runs.report.profile_top import render_profile
-from unchoke.runs.report.text import render_choices, render_fit_result
+from unchoke.runs.report.text import render_choices, render_fit_result, render_profile
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from unchoke.core.tuned import TuningVerdicts, Verdict
 from unchoke.core.units import format_count, format_seconds
 from unchoke.runs.report.layout import columns, wrap
-from unchoke.runs.report.text import format_value
+from unchoke.runs.report.view import format_value
 from unchoke.tuning.compare import Speedup
 
 _HEADER = ("switch", "now", "tried", "how fast (95 %)", "equal", "verdict")

@@ -19,7 +19,7 @@ from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageS
 from unchoke.core.units import format_seconds
 from unchoke.runs.report.json import SCHEMA, dump_event, dump_line
 from unchoke.runs.report.layout import visible, visible_block
-from unchoke.runs.report.text import format_value
+from unchoke.runs.report.view import format_value
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

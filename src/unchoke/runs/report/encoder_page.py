@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from unchoke.core import atomic
 from unchoke.core.units import format_bytes
+from unchoke.runs.report.charts import Scale, figure, label, line, nice_ticks, tag
 from unchoke.runs.report.page import environment, page_parts
-from unchoke.runs.report.svg import Scale, figure, label, line, nice_ticks, tag
 
 _WIDTH, _HEIGHT = 640.0, 360.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60.0, 190.0, 24.0, 44.0

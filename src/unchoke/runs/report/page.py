@@ -28,14 +28,17 @@ _DATA_URI = re.compile(r"data:image/(jpeg|png);base64,[A-Za-z0-9+/]+={0,2}")
 
 
 @cache
-def environment() -> Environment:
-    """Renders templates: everything escaped, a missing value is an error, control characters shown by `|visible`."""
+def environment(folder: Path = _TEMPLATES) -> Environment:
+    """Renders templates of a folder and those here: everything escaped, a missing value is an error, `|visible` shows control
+    characters.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    found = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    found.filters["visible"] = visible
+    from unchoke.runs.report.charts import row_bar, table_strip
+
+    places = FileSystemLoader([folder, _TEMPLATES])
+    found = Environment(loader=places, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters |= {"visible": visible, "strip": table_strip, "bar": row_bar}
     return found
 
 

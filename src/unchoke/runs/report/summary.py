@@ -1,7 +1,6 @@
-"""What a run's record says, in words and numbers: shared by the text and the HTML renderers.
+"""What a run's record says, in figures and sentences, for every renderer: lists, text, pages, model cards.
 
-In comes a record or a part of it, out come plain values: which metric leads, how it reads with its interval, where the time went,
-which classes are confused. No markup, no layout.
+In: a record, or its row of the database. Out: plain values and plain text, names from files made visible. No markup.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unchoke.core.choices import BLEND, CONFIGURATION
 from unchoke.core.metrics import LEADING, find_metric, format_metric, in_order, metric_label, metric_order
@@ -19,20 +18,26 @@ from unchoke.core.units import format_count, format_number, format_seconds
 from unchoke.runs.report.layout import visible
 
 if TYPE_CHECKING:
-    from unchoke.core.record import GroupGapRecord, Interval, RecordedRun, RungRecord, RunRecord
+    from unchoke.core.record import BaselineRecord, GroupGapRecord, Interval, RecordedRun, RunRecord
 
 SPLITS = ("test", "val")
-_LITTLE = 0.01
-"""A gain of which even the upper limit is below this is little: a point of accuracy, or 0.01 of R²."""
-_ACROSS, _TORN_GROUPS = "duplicate-across-splits", "group-leakage"
-_SPOILT = {_ACROSS: "on another side of the split", "duplicate-label-conflict": "under another label"}
+SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
+BASELINE = "baseline/"
+"""What the splits are called under which the database keeps the baseline's figures: ``baseline/test``."""
+JUDGED_BY = ("accuracy", "weighted_r2", "r2")
+"""What a model and its baseline are compared by: the first of these that there is."""
 STAGES = (
     *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "groups", "train"),
     *("load", "evaluate", "score", "curve", "report"),
 )
-_JudgedKey = tuple[str, str, str]
-"""A split, a digest of its samples' ids, and one of their contents and labels, where these are known."""
-SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
+_LITTLE = 0.01
+"""A gain of which even the upper limit is below this is little: a point of accuracy, or 0.01 of R²."""
+_COPY, _TORN_GROUPS = "duplicate-across-splits", "group-leakage"
+_SPOILT = {_COPY: "in another split", "duplicate-label-conflict": "under another label"}
+_FOLDS = "; `--folds 5 --fold all` judges by every photo, and chance has less to say"
+
+
+# -- figures -------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class ReportedMetric:
 
 
 def metrics_of(run: RecordedRun, split: str) -> list[ReportedMetric]:
-    """Every metric of `split` that has a value, in the order a reader wants them: figures over everything first, then those of
-    single targets, one figure after the other, targets in their own order.
+    """Every metric of `split` that has a value: figures over everything first, then those of single targets, one figure after the
+    other, targets in their own order.
     """
 
     def order(metric: ReportedMetric) -> tuple[bool, tuple[int, str], tuple[int, str]]:
@@ -77,35 +82,12 @@ def metrics_of(run: RecordedRun, split: str) -> list[ReportedMetric]:
         return bool(target), metric_order(stem), in_order(target, run.task.names)
 
     figures = run.metrics.get(split, {}).items()
-    known = [ReportedMetric(split, name, one.value, one.low, one.high) for name, one in figures if one.value is not None]
-    return sorted(known, key=order)
-
-
-def overall_metrics(run: RecordedRun, split: str) -> list[ReportedMetric]:
-    """The figures over everything."""
-    return [metric for metric in metrics_of(run, split) if not metric.target]
-
-
-@dataclass(frozen=True)
-class TargetMetrics:
-    """The figures of one target, in the order of the names they are given under; None where there is none."""
-
-    target: str
-    metrics: list[ReportedMetric | None]
-
-
-def target_metrics(run: RecordedRun, split: str) -> tuple[list[str], list[TargetMetrics]]:
-    """The names of the figures that single targets have, and each target's."""
-    found = [metric for metric in metrics_of(run, split) if metric.target]
-    stems = list(dict.fromkeys(metric.name.partition("/")[0] for metric in found))
-    by_name = {metric.name: metric for metric in found}
-    targets = dict.fromkeys(metric.target for metric in found)
-    return stems, [TargetMetrics(target, [by_name.get(f"{stem}/{target}") for stem in stems]) for target in targets]
+    return sorted((ReportedMetric(split, name, x.value, x.low, x.high) for name, x in figures if x.value is not None), key=order)
 
 
 def leading_metric(run: RecordedRun) -> ReportedMetric | None:
-    """The metric to put first, on the test split if there is one, else on validation: the one the head was picked by where that
-    says how good answers are, and not only how good their probabilities are.
+    """The metric to put first, of test if there is one, else of val: the one the head was picked by where that says how good
+    answers are, and not only how good their probabilities are.
     """
     for split in SPLITS:
         by_name = {metric.name: metric for metric in metrics_of(run, split)}
@@ -115,19 +97,224 @@ def leading_metric(run: RecordedRun) -> ReportedMetric | None:
     return None
 
 
-def baseline_sentence(record: RunRecord) -> str:
-    """What a rule without any training reaches (`baseline` of the record), so that the network can be judged; else nothing."""
-    held = record.baseline
-    if held is None or not held.name:
+def judged_letters(runs: Sequence[RecordedRun], split: str | None = None) -> list[str]:
+    """A letter for the samples that each run was judged on, the same for the same; all empty where there is one set alone.
+
+    Without `split` it is that of each run's leading metric; a run that does not say has none.
+    """
+    keys: list[tuple[str, str, str] | None] = []
+    versions: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        metric = leading_metric(run)
+        judged = split or (metric.split if metric else "")
+        ids, version = run.judged_sets.get(judged, ""), run.judged_versions.get(judged, "")
+        keys.append((judged, ids, version) if ids else None)
+        versions.setdefault((judged, ids), set()).update({version} - {""})
+    for place, key in enumerate(keys):  # older runs say ids alone: they belong to the version of these ids, if there is one only
+        if key and not key[2] and (known := versions[key[:2]]):
+            keys[place] = (*key[:2], min(known)) if len(known) == 1 else None
+    sets = list(dict.fromkeys(key for key in keys if key))
+    return [_letter(sets.index(key)) if key and len(sets) > 1 else "" for key in keys]
+
+
+def _letter(place: int) -> str:
+    """a, b, …, z, aa, ab, …"""
+    return (_letter(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)
+
+
+class RunSetup(NamedTuple):
+    """Where the network was cut, the head that was picked or asked for, and the epochs; models of a blend have their own."""
+
+    cut: str
+    head: str
+    epochs: int | None
+
+
+def run_setup(run: RecordedRun) -> RunSetup:
+    """From the settings a run was given and what it chose; what older runs do not say is empty or the default."""
+    given, default = run.settings, Settings()
+    if given.get("minutes") or any(choice.name == BLEND for choice in run.choices):
+        return RunSetup("", BLEND, None)
+    picked = next((choice.evidence.get("kind") for choice in run.choices if choice.name == CONFIGURATION), None)
+    cut = "pyramid" if run.command.startswith("unchoke segment") else str(given.get("cut", default.cut))
+    return RunSetup(cut, str(picked or given.get("head") or ""), int(given.get("epochs", default.epochs)))
+
+
+def picked_epoch(record: RunRecord) -> float | None:
+    """The epoch that was kept, where the record says so."""
+    return next((row.best_epoch for row in record.sweep if row.picked), None)
+
+
+def sample_words(record: RunRecord) -> tuple[str, str]:
+    """What the splits count, one and several: patches of scenes, or images."""
+    return ("patch", "patches") if record.draws_masks else ("image", "images")
+
+
+def split_size(record: RunRecord, split: str) -> int | None:
+    size = record.data.splits.get(split)
+    return None if size is None else int(size)
+
+
+def stage_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Stages and their seconds, in the order they ran; `total` is no stage, nor is what one is made of (`train/forward`)."""
+    known = [(stage, s) for stage, s in timings.items() if stage != "total" and "/" not in stage and s >= 0]
+    return sorted(known, key=lambda item: in_order(item[0], STAGES))
+
+
+def total_seconds(run: RecordedRun) -> float:
+    return sum(seconds for _, seconds in stage_seconds(run.timings))
+
+
+# -- the baseline --------------------------------------------------------------------------------------------------------------
+
+
+def baseline_value(run: RecordedRun, split: str, name: str) -> float | None:
+    """The baseline's figure; of older records the share of the commonest class, None where nothing says so."""
+    held: BaselineRecord | None = getattr(run, "baseline", None)
+    figures: dict[str, Interval] = held.metrics.get(split, {}) if held is not None else run.metrics.get(f"{BASELINE}{split}", {})
+    if name in figures:
+        return figures[name].value
+    counts: dict[str, dict[str, float]] = getattr(getattr(run, "data", None), "class_counts", None) or {}
+    if name != "accuracy" or not counts.get("train") or not sum(counts.get(split, {}).values()):
+        return None
+    commonest = max(counts["train"], key=lambda key: counts["train"][key])
+    return counts[split].get(commonest, 0) / sum(counts[split].values())
+
+
+def _baseline_answer(record: RunRecord) -> str:
+    """``always answering “nv”, the commonest class``; empty for masks, and where nothing says so."""
+    if record.task.kind == "regression":
+        return "always answering the training mean"
+    counts = (record.data.class_counts or {}).get("train", {})
+    answer = (record.baseline.answer if record.baseline else "") or max(counts, key=lambda key: counts[key], default="")
+    return f"always answering “{visible(answer)}”, the commonest class" if answer and record.task.kind == "classification" else ""
+
+
+def warning(record: RunRecord) -> str:
+    """What must come first: the model is not better than the baseline, or not by more than chance gives. Else nothing."""
+    gains = record.baseline.gains if record.baseline else {}
+    compared = ((split, name) for split in SPLITS for name in JUDGED_BY if name in gains.get(split, {}))
+    split, name = next((one for one in compared if one[1] in record.metrics.get(one[0], {})), ("", ""))
+    if not split:
+        return _pixel_warning(record)
+    gain, own, its = gains[split][name], record.metrics[split][name].value, baseline_value(record, split, name)
+    answer = _baseline_answer(record)
+    if own is None or its is None or gain.value is None or not answer or (gain.value > 0 and (gain.low is None or gain.low > 0)):
+        return _pixel_warning(record)
+    verb, chance = ("does not beat", "") if gain.value <= 0 else ("may be no better than", ", a difference that chance can give")
+    limits = ""
+    if gain.low is not None and gain.high is not None:
+        points = f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f} points"
+        limits = points if name == "accuracy" else f"{format_number(gain.low)} to {format_number(gain.high)}"
+        limits = f" (95 % interval of the difference {limits})"
+    figures = f"{metric_label(name)} {format_metric(name, own)} against {format_metric(name, its)}"
+    return f"{visible(record.called)} {verb} {answer}: {figures}{chance}{limits}. {_advice(record, split)}"
+
+
+def _advice(record: RunRecord, split: str) -> str:
+    own, its = record.metrics[split].get("balanced_accuracy"), baseline_value(record, split, "balanced_accuracy")
+    if own is None or own.value is None or its is None or own.low is None or own.low <= its:
+        cut = "" if record.training is not None else "--cut -4, "
+        return f"Try `unchoke check` for wrong labels, more photos, {cut}or another --encoder."
+    figures = [format_metric("balanced_accuracy", value) for value in (own.value, its)]
+    told = f"It does tell the classes apart (balanced accuracy {figures[0]} against {figures[1]})."
+    loop = record.training.loop if record.training is not None else None
+    picked = [row.config.get("class_weights") for row in record.sweep if row.picked]
+    weights = [loop.class_weights if loop else None, *picked, record.settings.get("class_weights")]
+    if next(filter(None, weights), "") != "none":
+        return f"{told} Try --class-weights none, which counts every photo alike."
+    folds = "" if record.settings.get("folds") or record.settings.get("fold_column") else _FOLDS
+    return f"{told} More photos would help, of the rare classes above all{folds}."
+
+
+def _pixels(record: RunRecord) -> tuple[str, float, str, list[tuple[float, str]]] | None:
+    """Of masks: the split that judges, the network's figure, its label, and what baselines of single pixels reach there.
+
+    Of two classes the IoU of the second is compared, of more the mean over them.
+    """
+    for split in SPLITS:
+        scores = [(one.name, one.test if split == "test" else one.val) for one in record.pixel_baselines]
+        known = [(name, score) for name, score in scores if score is not None]
+        if known:
+            two, class_ = len(record.task.names) == 2, known[0][1].class_
+            figure, label = (f"iou/{class_}", f"IoU of {visible(class_)}") if two else ("mean_iou", "mean IoU")
+            reached = [(score.iou if two else score.mean_iou, name) for name, score in known]
+            own = next((metric.value for metric in metrics_of(record, split) if metric.name == figure), None)
+            found = [(value, name) for value, name in reached if value is not None]
+            return (split, own, label, found) if own is not None and found else None
+    return None
+
+
+def _pixel_warning(record: RunRecord) -> str:
+    """That a baseline of single pixels is as good as the network or better."""
+    found = _pixels(record)
+    if found is None or max(found[3])[0] < found[1]:
         return ""
-    for split, score in (("test", held.test), ("val", held.val)):
-        if score is not None and score.iou is not None:
+    split, own, label, reached = found
+    value, name = max(reached)
+    figures = f"{label} {format_metric('iou', own)} against {format_metric('iou', value)}"
+    return f"The network does not beat {visible(name)} on the {SPLIT_WORDS[split]} patches: {figures}."
+
+
+# -- sentences -----------------------------------------------------------------------------------------------------------------
+
+
+def headline(record: RunRecord) -> str:
+    """The run and its leading metric in one sentence."""
+    metric = leading_metric(record)
+    if metric is None:
+        return f"{visible(record.called)}: no metrics recorded"
+    size = split_size(record, metric.split)
+    on = f" on {format_count(size, *sample_words(record))}" if size else ""
+    on += " it was not trained on" if size and not _counted_leaks(record) else ""
+    interval = f" (95 % interval {metric.interval})" if metric.interval else ""
+    value, answer = baseline_value(record, metric.split, metric.name), _baseline_answer(record)
+    comma = "," if "“" in answer else ""
+    against = f"; {answer}{comma} gets {format_metric(metric.name, value)}" if value is not None and answer else ""
+    return f"{visible(record.called)}: {SPLIT_WORDS[metric.split]} {metric.label} {metric.text}{interval}{on}{against}"
+
+
+def sentences(record: RunRecord) -> list[str]:
+    """What qualifies the result, most important first."""
+    unscored, metric = unscored_sentence(record), leading_metric(record)
+    pixels = _pixels(record)
+    if pixels is not None:
+        split, own, label, reached = pixels
+        beside = ", ".join(f"{visible(name)} {format_metric('iou', value)}" for value, name in reached)
+        where = f"Pixel by pixel, on the same {SPLIT_WORDS[split]} patches, {label}"
+        beside = f"{where}: {beside}; the network {format_metric('iou', own)}."
+    found = [unscored, baseline_sentence(record), value_interval_sentence(record), gap_sentence(record)]
+    found += [_corrections_sentence(record), beside if pixels else ""]
+    if metric is not None and metric.split == "val":
+        noun = sample_words(record)[1]
+        found.append(f"There was no test split: these {noun} also helped to pick the model, so expect a little less on new ones.")
+    return [sentence for sentence in found if sentence]
+
+
+def unscored_sentence(record: RunRecord) -> str:
+    """What the scores leave out, and what of the training they count all the same; else nothing."""
+    counts = Counter(row.code for row in record.unscored or ())
+    parts = [f"{counts[code]:,} with a copy {how}" for code, how in _SPOILT.items() if counts[code]]
+    found = [f"Left out of the score: {format_count(counts.total(), 'image')}, {' and '.join(parts)}."] if parts else []
+    found += [f"The score counts what was trained on: {visible(message)}." for message in _counted_leaks(record)]
+    return " ".join(found)
+
+
+def _counted_leaks(record: RunRecord) -> list[str]:
+    """What was found of samples that are scored though they, or others of their group, were trained on."""
+    leaks = (_TORN_GROUPS,) if record.unscored is not None else (_COPY, _TORN_GROUPS)
+    return [finding.message for finding in record.findings or () if finding.code in leaks]
+
+
+def baseline_sentence(record: RunRecord) -> str:
+    """Of masks: what a rule without any training reaches; else nothing."""
+    held = record.baseline
+    for split, score in (("test", held.test), ("val", held.val)) if held is not None and held.name else ():
+        if score is not None and score.iou is not None and held is not None:
             own = next((metric.text for metric in metrics_of(record, split) if metric.name == f"iou/{score.class_}"), "")
+            reached = f"an IoU of {format_metric('iou', score.iou)} for {visible(score.class_)}"
             against = f"; the network reaches {own}" if own else ""
-            reached = (
-                f"an IoU of {format_metric('iou', score.iou)} for {visible(score.class_)} on the {SPLIT_WORDS[split]} patches"
-            )
-            return f"Without any training, {visible(held.name)} reaches {reached}{against}."
+            return f"Without any training, {visible(held.name)} reaches {reached} on the {SPLIT_WORDS[split]} patches{against}."
     return ""
 
 
@@ -167,17 +354,8 @@ def _gained(metric: str, gain: Interval) -> str:
     return f"{value:+.3f} {metric_label(metric)} ({low:+.3f} to {high:+.3f})"
 
 
-def unscored_sentence(record: RunRecord) -> str:
-    """What the scores leave out, and what of the training they count all the same; else nothing."""
-    counts = Counter(row.code for row in record.unscored or ())
-    parts = [f"{counts[code]:,} with a copy {how}" for code, how in _SPOILT.items() if counts[code]]
-    sentences = [f"Left out of the score: {format_count(counts.total(), 'image')}, {' and '.join(parts)}."] if parts else []
-    sentences += [f"The score counts what was trained on: {visible(message)}." for message in counted_leaks(record)]
-    return " ".join(sentences)
-
-
 def gap_sentence(record: RunRecord) -> str:
-    """What the split flatters where a column looks like a group and none was named; else nothing."""
+    """How far a random split leaks, where a column looks like a group and none was named; else nothing."""
     gap = record.group_gap
     if gap is None or gap.random is None or gap.grouped is None:
         return ""
@@ -185,7 +363,15 @@ def gap_sentence(record: RunRecord) -> str:
     return f"No group was named, and {visible(repr(gap.column))} looks like one: {visible(describe_gap(gap))}.{typed}"
 
 
-def corrections_sentence(record: RunRecord) -> str:
+def describe_gap(gap: GroupGapRecord) -> str:
+    """``random folds: 71.0 %, 'lesion_id' kept together: 66.0 %: the difference is what the split flatters``."""
+    random, grouped = (format_metric(gap.metric, float(value or 0)) for value in (gap.random, gap.grouped))
+    says = "the difference is what the split flatters" if (gap.low or 0) > 0 else "no difference beyond the noise"
+    folds = f"in random folds: {random}, {gap.column!r} kept together: {grouped}"
+    return f"{metric_label(gap.metric)} of a quick linear model {folds}: {says}"
+
+
+def _corrections_sentence(record: RunRecord) -> str:
     """How many corrections were used, and what they brought on the same test photos; nothing where there were none."""
     held = record.corrections
     if held is None:
@@ -201,106 +387,17 @@ def corrections_sentence(record: RunRecord) -> str:
     return f"{said}. {metric_label(held.metric).capitalize()} {figures}."
 
 
-def describe_gap(gap: GroupGapRecord) -> str:
-    """``random folds: 71.0 %, 'lesion_id' kept together: 66.0 %: the difference is what the split flatters``."""
-    random, grouped = (format_metric(gap.metric, float(value or 0)) for value in (gap.random, gap.grouped))
-    figures = (
-        f"{metric_label(gap.metric)} of a quick linear model in random folds: {random}, {gap.column!r} kept together: {grouped}"
-    )
-    says = "the difference is what the split flatters" if (gap.low or 0) > 0 else "no difference beyond the noise"
-    return f"{figures}: {says}"
-
-
-def counted_leaks(record: RunRecord) -> list[str]:
-    """What was found of samples that are scored though they, or others of their group, were trained on."""
-    leaks = (_TORN_GROUPS,) if record.unscored is not None else (_ACROSS, _TORN_GROUPS)
-    return [finding.message for finding in record.findings or () if finding.code in leaks]
-
-
-def judged_letters(runs: Sequence[RecordedRun], split: str | None = None) -> list[str]:
-    """A letter for the samples that each run was judged on, the same for the same; all empty where there is one set alone.
-
-    Without `split` it is that of each run's leading metric; a run that does not say has none.
-    """
-    leading = [leading_metric(run) for run in runs]
-    splits = [split or (metric.split if metric else "") for metric in leading]
-    keys = _told_apart([_judged_key(run, one) for run, one in zip(runs, splits, strict=True)])
-    known = list(dict.fromkeys(key for key in keys if key))
-    return [_letter(known.index(key)) if key and len(known) > 1 else "" for key in keys]
-
-
-def _judged_key(run: RecordedRun, split: str) -> _JudgedKey | None:
-    ids = run.judged_sets.get(split, "")
-    return (split, ids, run.judged_versions.get(split, "")) if ids else None
-
-
-def _told_apart(keys: Sequence[_JudgedKey | None]) -> list[_JudgedKey | None]:
-    """The same keys; one of before contents were recorded is that of the same ids, or None where those stand for several."""
-    versions: dict[tuple[str, str], set[str]] = {}
-    for key in keys:
-        if key:
-            versions.setdefault(key[:2], set()).update({key[2]} - {""})
-    return [key and _with_version(key, versions[key[:2]]) for key in keys]
-
-
-def _with_version(key: _JudgedKey, versions: set[str]) -> _JudgedKey | None:
-    split, ids, version = key
-    if version or not versions:
-        return key
-    return (split, ids, min(versions)) if len(versions) == 1 else None
-
-
-def _letter(place: int) -> str:
-    """a, b, …, z, aa, ab, …"""
-    return (_letter(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)
-
-
-@dataclass(frozen=True)
-class RunSetup:
-    """What a run trained: where the network was cut, the kind of head that was picked or asked for, and for how many epochs. The
-    models of a blend have cuts and epochs of their own.
-    """
-
-    cut: str
-    head: str
-    epochs: int | None
-
-
-def run_setup(run: RecordedRun) -> RunSetup:
-    """From the settings a run was given and what it chose; what older runs do not say is empty or the default."""
-    given, default = run.settings, Settings()
-    if given.get("minutes") or any(choice.name == BLEND for choice in run.choices):
-        return RunSetup("", BLEND, None)
-    picked = next((choice.evidence.get("kind") for choice in run.choices if choice.name == CONFIGURATION), None)
-    cut = "pyramid" if run.command.startswith("unchoke segment") else str(given.get("cut", default.cut))
-    return RunSetup(cut, str(picked or given.get("head") or ""), int(given.get("epochs", default.epochs)))
-
-
-def total_seconds(run: RecordedRun) -> float:
-    """The seconds of all stages."""
-    return sum(seconds for _, seconds in stage_seconds(run.timings))
-
-
-def ladder_words(rung: RungRecord) -> tuple[str, str, str, str]:
-    """Of one way of training within given minutes: what it took, its loss on val alone and with those before, and its share."""
-    alone, together = ("" if loss is None else format_number(loss) for loss in (rung.val_loss, rung.together))
-    return format_seconds(rung.seconds or 0.0), alone, together, f"{rung.share or 0.0:.0%}"
-
-
 def winner_sentence(record: RunRecord) -> str:
     """Which of several configurations was picked, by what differs between them, and how it did; nothing for a single one."""
     picked = next((row for row in record.sweep if row.picked), None)
     if picked is None or len(record.sweep) < 2 or record.ladder:
         return ""
-    figure = "" if picked.val_metric is None else f" by validation {_figure(record.selection_metric, picked.val_metric)}"
+    figure, value = record.selection_metric, picked.val_metric
+    by = "" if value is None else f" by validation {metric_label(figure or 'metric')} {format_metric(figure or 'metric', value)}"
     step = "penalty" if _is_solved(picked.config) else "epoch"
     epoch = "" if picked.best_epoch is None else f", {step} {picked.best_epoch:g} of {picked.num_epochs or picked.best_epoch:g}"
     words = describe_config(picked.config, [row.config for row in record.sweep])
-    return f"Picked of {len(record.sweep):,} configurations{figure}{epoch}: {visible(words)}."
-
-
-def _figure(name: str, value: float) -> str:
-    return f"{metric_label(name)} {format_metric(name, value)}" if name else f"metric {format_number(value)}"
+    return f"Picked of {len(record.sweep):,} configurations{by}{epoch}: {visible(words)}."
 
 
 def describe_config(config: Mapping[str, Any], among: Sequence[Mapping[str, Any]]) -> str:
@@ -320,50 +417,7 @@ def _plain(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
-def picked_epoch(record: RunRecord) -> float | None:
-    """The epoch that was kept, where the record says so."""
-    return next((row.best_epoch for row in record.sweep if row.picked), None)
-
-
-def sample_words(record: RunRecord) -> tuple[str, str]:
-    """What the splits count, one and several: patches of scenes, or images."""
-    return ("patch", "patches") if record.draws_masks else ("image", "images")
-
-
-def split_size(record: RunRecord, split: str) -> int | None:
-    size = record.data.splits.get(split)
-    return None if size is None else int(size)
-
-
-def stage_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Stages and their seconds, in the order they ran; `total` is no stage, nor is what one is made of (`train/forward`)."""
-    known = [(stage, s) for stage, s in timings.items() if stage != "total" and "/" not in stage and s >= 0]
-    return sorted(known, key=lambda item: in_order(item[0], STAGES))
-
-
 def stretches_text(record: RunRecord) -> str:
     """``in 3 stretches (12.0 s, 41.2 s, 8.1 s)``: how a run that was stopped on the way came about; nothing for any other."""
     spent = [format_seconds(sum(seconds for _, seconds in stage_seconds(one))) for one in record.stretches]
     return f"in {len(spent)} stretches ({', '.join(spent)})" if len(spent) > 1 else ""
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    """`count` samples of class `truth` were called `predicted`: `share` of all samples of that class."""
-
-    truth: str
-    predicted: str
-    count: int
-    share: float
-
-
-def confused_pairs(matrix: Sequence[Sequence[int]], names: Sequence[str], *, limit: int = 12) -> list[ConfusedPair]:
-    """The most frequent confusions, largest first."""
-    pairs = []
-    for truth, row in enumerate(matrix):
-        total = sum(row)
-        for predicted, count in enumerate(row):
-            if predicted != truth and count > 0:
-                pairs.append(ConfusedPair(names[truth], names[predicted], count, count / total))
-    pairs.sort(key=lambda pair: (-pair.count, -pair.share, pair.truth, pair.predicted))
-    return pairs[:limit]

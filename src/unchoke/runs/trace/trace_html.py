@@ -19,9 +19,9 @@ from typing import Any
 from markupsafe import Markup
 
 from unchoke.core import atomic
+from unchoke.runs.report.charts import share_bar, stacked_bar
 from unchoke.runs.report.layout import shorten
 from unchoke.runs.report.page import environment, page_parts
-from unchoke.runs.report.svg import share_bar, stacked_bar
 from unchoke.runs.trace import read_trace
 from unchoke.runs.trace.trace_records import (
     STAGES,

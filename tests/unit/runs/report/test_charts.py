@@ -13,13 +13,17 @@ from unchoke.runs.report.charts import (
     ReliabilityPoint,
     Series,
     confusion_chart,
+    interval_bar,
     line_chart,
     most_mistaken,
+    nice_ticks,
     reliability_chart,
     scatter_chart,
+    share_bar,
+    stacked_bar,
+    tag,
     tick_labels,
 )
-from unchoke.runs.report.svg import interval_bar, nice_ticks, share_bar, stacked_bar, tag
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: round(value, 6))
 

@@ -86,9 +86,8 @@ def assert_harmless(page: Page) -> None:
 
 def test_the_result_is_a_sentence_with_its_uncertainty(groceries: dict[str, Any]) -> None:
     text = Page(render_report(as_record(groceries))).text("result")
-    assert "Of 311 test images the model was not trained on, it named 83.6 % correctly." in text
-    assert "95 % interval is 80.2–86.5 %" in text
-    assert "Always answering “apple”, the commonest class, gets 6.1 %." in text
+    assert "83.6 % (95 % interval 80.2–86.5 %) on 311 images it was not trained on" in text
+    assert "always answering “apple”, the commonest class, gets 6.1 %." in text
     assert "balanced accuracy" in text
 
 
@@ -155,7 +154,7 @@ def test_network_shows_how_it_was_trained(network: dict[str, Any]) -> None:
     wanted = ["result", "curves", "per-target", "scatter", "data", "network", "time", "choices", "check", "reproduce"]
     assert [attributes["id"] for attributes in page.found("section")] == wanted
     assert "This record holds no" not in page.all_text()
-    assert "explains 61 % of the weighted variation of all targets together (weighted R² 0.610)" in page.text("result")
+    assert "weighted R² 0.610" in page.text("result")
     assert "R² of green" not in page.text("result"), "single targets have a table of their own"
     assert "Validation weighted R²" in page.text("curves")
     for section, words in {
@@ -163,10 +162,9 @@ def test_network_shows_how_it_was_trained(network: dict[str, Any]) -> None:
         "scatter": "total = green + dead",
         "data": "extra input",
         "network": "the last 4 of 12 blocks trained",
-        "time": "What was planned is made of: weights 90.0 MB gradients 90.0 MB optimizer 180.0 MB activations 2.1 GB",
+        "time": "planned for weights 90.0 MB planned for gradients 90.0 MB",
     }.items():
         assert words in page.text(section), section
-    assert "steps 40.0 s 40 %" in page.text("network")
     assert "limit 4.0 GB" in page.text("time")
     assert_harmless(page)
 

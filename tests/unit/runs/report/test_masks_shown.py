@@ -7,8 +7,7 @@ from typing import Any
 
 from records import as_record
 from unchoke.core.metrics import format_metric, metric_label
-from unchoke.runs.report import sections
-from unchoke.runs.report.html import render_report
+from unchoke.runs.report.html import PICTURES, legend, render_report
 from unchoke.runs.report.summary import leading_metric
 from unchoke.runs.report.text import render_comparison, render_fit_result, render_run, render_runs_table
 
@@ -50,15 +49,12 @@ def test_the_legend_has_the_colour_of_each_class(clouds: dict[str, Any]) -> None
     ]
     assert fills == ["#e8e4da", "#0072b2", "#d55e00"]
     clouds["legend"][1]["colour"] = 'red" onload="x'
-    assert [one["name"] for one in sections.legend(as_record(clouds))] == ["clear", "cloud"]
+    assert [one["name"] for one in legend(as_record(clouds))] == ["clear", "cloud"]
 
 
 def test_a_picture_that_is_no_picture_is_left_out(clouds: dict[str, Any]) -> None:
     clouds["gallery"] = [{"title": "odd", "image": "https://example.org/x.png", "overlay": None, "truth": 3}]
-    shown = sections.gallery(as_record(clouds))
-    assert shown is not None
-    assert shown["items"][0]["pictures"] == [(word, None) for word in sections.PICTURES]
-    assert "no picture kept" in render_report(as_record(clouds))
+    assert render_report(as_record(clouds)).count("no picture kept") == len(PICTURES)
 
 
 def test_mean_iou_leads_beside_the_untrained_rule(clouds: dict[str, Any]) -> None:
@@ -67,7 +63,7 @@ def test_mean_iou_leads_beside_the_untrained_rule(clouds: dict[str, Any]) -> Non
     assert leading is not None
     assert (leading.split, leading.name, leading.label) == ("test", "mean_iou", "mean IoU")
     text = Elements(render_report(as_record(clouds))).text
-    assert f"On 16 test patches the model was not trained on, its mean IoU is {leading.text}." in text
+    assert f"test mean IoU {leading.text} on 16 patches it was not trained on." in text
     own = format_metric("iou", clouds["metrics"]["test"]["iou/cloud"]["value"])
     assert (
         f"Without any training, B2 > 9000 reaches an IoU of 41.0 % for cloud on the test patches; the network reaches {own}."
@@ -77,7 +73,7 @@ def test_mean_iou_leads_beside_the_untrained_rule(clouds: dict[str, Any]) -> Non
 
 def test_figures_of_a_class_are_shares_of_pixels(clouds: dict[str, Any]) -> None:
     page = Elements(render_report(as_record(clouds))).text
-    assert "class IoU F1 precision recall pixels IoU" in page
+    assert "class IoU F1 precision recall pixels" in page
     assert "times as many pixels as the smallest: mean IoU and macro F1 count each class equally" in page
     assert "Target by target" not in page
     assert (metric_label("iou/water"), format_metric("iou/water", 0.8126)) == ("IoU of water", "81.3 %")

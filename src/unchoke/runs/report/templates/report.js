@@ -11,10 +11,10 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const up = head.getAttribute("aria-sort") !== "ascending";
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const key = (row) => row.cells[place].dataset.value ?? row.cells[place].textContent;
+      const key = (row) => row.cells[place].textContent.replace(/(\d),(?=\d)/g, "$1").replace(/^–$/, "");
       const order = (a, b) => {
-        const [x, y] = [Number(key(a)), Number(key(b))];
-        const numeric = key(a) !== "" && key(b) !== "" && !Number.isNaN(x) && !Number.isNaN(y);
+        const [x, y] = [key(a), key(b)].map((text) => (place ? parseFloat(text) : text === "" ? NaN : Number(text)));
+        const numeric = !Number.isNaN(x) && !Number.isNaN(y);
         return numeric ? x - y : key(a).localeCompare(key(b), undefined, { numeric: true });
       };
       const rows = [...table.tBodies[0].rows].sort((a, b) => (up ? order(a, b) : order(b, a)));
