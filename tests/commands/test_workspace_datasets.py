@@ -29,7 +29,7 @@ for name in ("before.py", "after.py"):
     runpy.run_path(name, run_name="__main__")
 """
 """As Python runs scripts, in an environment whose torchvision may have been built for another torch."""
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "your-own-loop.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "your-own-loop.md"
 
 
 def all_of(dataset: Dataset[Any], **how: Any) -> tuple[torch.Tensor, torch.Tensor]:
