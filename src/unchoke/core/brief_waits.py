@@ -2,7 +2,7 @@
 
 Out: an environment variable that OpenMP reads when torch is first loaded. GNU's OpenMP spins for milliseconds at every barrier.
 Where other programs want the cores too, a thread then burns its share waiting for one that cannot run because of it, and a
-training becomes many times slower than its share of the machine would make it (docs/claims.md, *Training under load*). Nothing
+training becomes many times slower than its share of the machine (docs/claims-history.md, *Training under load*). Nothing
 that is computed changes; on two quiet cores no difference in speed was seen.
 """
 

@@ -32,7 +32,7 @@ class FreeRoom:
 class ResourceNeed:
     """What a run will take. Features stay on disk and are mapped, so memory hardly grows with the number of images.
 
-    The memory figures were measured with the default encoder (docs/claims.md); most of it goes into converting the network.
+    Memory was measured with the default encoder (docs/claims-history.md); most of it goes into converting the network.
     """
 
     disk_bytes: int

@@ -42,7 +42,7 @@ _REFINING_LR = Choice(
     "lr",
     3e-4,
     "slower than usual: the decoder begins with the answer of the trees, and faster it forgets it",
-    {"claim": "Masks of scenes, docs/claims.md"},
+    {"claim": "Masks of scenes, docs/claims-history.md"},
 )
 _TELLS_RUNS_APART = settings_where(lambda option: option.tells_runs_apart and option.group != "Data")
 
@@ -226,7 +226,7 @@ def choose_decoder(strides: tuple[int, ...]) -> Choice:
     """Which decoder, why, and where that was measured."""
     if strides == FPN_STRIDES:
         reason = "learnt more than a U-Net in as many epochs on three splits of a small set"
-        return Choice("decoder", "fpn", reason, {"claim": "Masks of scenes, docs/claims.md"})
+        return Choice("decoder", "fpn", reason, {"claim": "Masks of scenes, docs/claims-history.md"})
     return Choice("decoder", "unet", "it takes any strides; an FPN needs 4,8,16,32")
 
 

@@ -124,7 +124,7 @@ def _grow(session: Session, material: PatchMaterial) -> GrownTrees | None:
     reason = (
         "maps begin at a fraction of the size and lose each pixel's spectrum: the bands and what trees make of them join last"
     )
-    session.chose(Choice("decoder_sees", sees, reason, {"claim": "Masks of scenes, docs/claims.md"}))
+    session.chose(Choice("decoder_sees", sees, reason, {"claim": "Masks of scenes, docs/claims-history.md"}))
     return trees
 
 

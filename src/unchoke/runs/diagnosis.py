@@ -29,7 +29,7 @@ _MIN_SAVED_S = 1.0
 _CHECKPOINT_SHARE, _CHECKPOINT_EVERY_S = 0.02, 60
 _EVAL_BATCH, _SMALL_EVAL_BATCH = 64, 16
 _TORCH_TO_OPENVINO = 6.6
-"""How much faster float32 OpenVINO was on a CPU, in docs/claims.md."""
+"""How much faster float32 OpenVINO was on a CPU, in docs/claims-history.md."""
 
 
 class _Cause(NamedTuple):

@@ -27,7 +27,7 @@ Compress = Literal["isal", "zlib", "none"]
 
 ISAL_LEVEL = 1
 """On Landsat bands as float32, levels 1, 2 and 3 give 1.21, 1.09 and 1.08 times the size of zlib's level 6. Tiling a scene with
-level 1 took about a tenth less time than with level 3 (`docs/claims.md`)."""
+level 1 took about a tenth less time than with level 3 (`docs/claims-history.md`)."""
 _ISAL_BUFFER = 9
 _ZLIB_LEVEL = 6
 _RAW_DEFLATE = -15

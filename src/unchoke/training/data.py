@@ -178,7 +178,7 @@ def fit_standardiser(source: FeatureSource, positions: Positions) -> Standardise
     """The scale of view 0 of the samples at `positions` (pass the train split only), streamed, summed in float64.
 
     No feature is taken to vary less than half of them do: to blow up those that hardly vary makes noise count like the rest, and
-    with a handful of samples some agree by chance (docs/claims.md, *What brings how much*).
+    with a handful of samples some agree by chance (docs/claims-history.md, *What brings how much*).
     Only the plain picture is measured: augmented views share its scale, and reading them all would cost a pass per view.
     """
     chunk = max(1, CHUNK_VALUES // source.dim // 4)

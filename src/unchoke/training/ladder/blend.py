@@ -2,8 +2,8 @@
 
 In: outputs of each model for the same samples. Out: shares, and outputs of all together: for classes the logarithm of the mean of
 their calibrated probabilities, for values the mean. All models that learnt something count alike, as far as val samples are few;
-as far as they are many, those count that are picked one by one while the loss falls, on the mean over draws of the samples. Few
-samples flatter whoever was picked by them before: the best on val alone is the worst rule of all on test (docs/claims.md).
+as far as they are many, those count that are picked one by one while the loss falls, on the mean over draws of the samples;
+models picked on few samples score too high on them: the best on val alone is the worst rule on test (docs/claims-history.md).
 """
 
 from __future__ import annotations

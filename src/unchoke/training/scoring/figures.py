@@ -174,7 +174,7 @@ def _best_temperature(logits: NDArray[np.float32], targets: NDArray[np.int64]) -
 
     For one sample the slope is the mean of the logits, weighted by the probabilities at b, less the true class's logit; the
     curvature is their variance. One sample in `len(targets) + 2` counts as one of any class: without it a val split without
-    mistakes, or with few, would make every answer certain (docs/claims.md).
+    mistakes, or with few, would make every answer certain (docs/claims-history.md).
     """
     wide = logits.astype(np.float64)
     any_class = 1 / (len(targets) + 2)

@@ -24,7 +24,7 @@ from unchoke.training.scoring.figures import pair_spread
 IMBALANCE_FOR_WEIGHTS = 3.0
 RARE_WEIGHTS: ClassWeights = "gentle"
 """How classes of uneven size count where nobody says otherwise: on real sets a quarter of the way to counting alike costs no
-accuracy and finds more of the rare (docs/claims.md, *Uneven classes*).
+accuracy and finds more of the rare (docs/claims-history.md, *Uneven classes*).
 """
 _SHARPNESS = tuple(2 ** (power / 2) for power in range(-4, 5))
 """By how much logits are multiplied, to see how good their probabilities are once they are calibrated."""
