@@ -19,7 +19,7 @@ _LARGE = re.compile(
     re.IGNORECASE,
 )
 _MEDIUM = re.compile(
-    r"vit_?b|vit-base|ViTFor|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
+    r"\bvit[-_]?b|vit-base|ViTFor|VisionTransformer|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
     r"segformer|yolo|faster_?rcnn|maskrcnn",
     re.IGNORECASE,
 )
