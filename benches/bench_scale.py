@@ -79,17 +79,9 @@ def _samples(folder: Path, name: str = "samples.parquet") -> Any:
 
 
 def _frame(file: Path, columns: list[str] | None = None) -> Any:
-    """A table as a frame, as a command has it, without what reading it took."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from unchoke.core.text_column import read_parquet
 
-    with suppress(ImportError):  # as before text was packed
-        from unchoke.core.packed_text import read_packed
-
-        return read_packed(file, columns)
-    frame = pq.read_table(file, columns=columns, use_threads=False).to_pandas(self_destruct=True, split_blocks=True)
-    pa.default_memory_pool().release_unused()
-    return frame
+    return read_parquet(file, columns)
 
 
 def inspect(folder: Path) -> dict[str, Any]:
@@ -109,7 +101,7 @@ def split(folder: Path) -> dict[str, Any]:
 
     samples, content = _samples(folder), _frame(folder / "checked.parquet", ["content"])["content"]
     with Timed() as timed:
-        done, choices = assign_splits(samples, content=content.tolist() if _takes_lists() else content)
+        done, choices = assign_splits(samples, content=content)
     timed.told()
     done.frame.to_parquet(folder / "split.parquet", index=False)
     return timed.told(reason=choices[0].value, evidence=choices[0].evidence)
@@ -133,7 +125,7 @@ def recall(folder: Path) -> dict[str, Any]:
     samples, content = _samples(folder), _frame(folder / "checked.parquet", ["content"])["content"]
     with Timed() as timed:
         previous = load_manifest(folder / "manifest.csv")
-        done, choices = assign_splits(samples, previous=previous, content=content.tolist() if _takes_lists() else content)
+        done, choices = assign_splits(samples, previous=previous, content=content)
     return timed.told(reason=choices[0].reason, rows=len(done))
 
 
@@ -143,7 +135,8 @@ def plan(folder: Path) -> dict[str, Any]:
 
     inputs, timed = _inputs(folder)
     with timed:
-        state = JobQueue.load(folder / "features").plan(inputs.items, fingerprint=FINGERPRINT, output_pattern=PATTERN)
+        queue = JobQueue.load(folder / "features")
+        state = queue.plan(inputs.ids, inputs.contents, fingerprint=FINGERPRINT, output_pattern=PATTERN)
     return timed.told(pending=len(state.pending), size_bytes=(folder / "features" / "jobs_queue.csv").stat().st_size)
 
 
@@ -207,19 +200,12 @@ def replan(folder: Path) -> dict[str, Any]:
     with timed:
         queue = JobQueue.load(folder / "features")
         queue.sweep()
-        state = queue.plan(inputs.items, fingerprint=FINGERPRINT, output_pattern=PATTERN)
+        state = queue.plan(inputs.ids, inputs.contents, fingerprint=FINGERPRINT, output_pattern=PATTERN)
     return timed.told(done=len(state.done), pending=len(state.pending), files=_num_records(folder))
 
 
 def _num_records(folder: Path) -> int:
     return sum(name.startswith("job") for name in os.listdir(folder / "features"))
-
-
-def _takes_lists() -> bool:
-    """Whether splits want digests as a list, as they did before they took columns."""
-    from unchoke.data import check_samples
-
-    return 'facts["content"].tolist(),\n            weights' in Path(check_samples.__file__).read_text(encoding="utf-8")
 
 
 def _quiet(_event: object) -> None:

@@ -44,7 +44,7 @@ def main() -> None:
             shutil.rmtree(out, ignore_errors=True)
             queue = JobQueue.load(out)
             plan = queue.plan(
-                [(path, "") for path in paths], fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern
+                list(paths), [""] * len(paths), fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern
             )
             started = time.perf_counter()
             body = Extractor(engines[batch], recipe, PictureReader(recipe, paths), out, threads)

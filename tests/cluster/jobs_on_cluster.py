@@ -92,8 +92,8 @@ def main() -> int:
 
     queue = JobQueue.load(asked.folder)
     queue.sweep()
-    items = [(f"item{number:05d}", f"content{number}") for number in range(4 * asked.jobs)]
-    state = queue.plan(items, fingerprint="f" * 16, output_pattern="out/img_{first:06d}-{last:06d}.bin", job_size=4)
+    ids, contents = zip(*((f"item{number:05d}", f"content{number}") for number in range(4 * asked.jobs)), strict=True)
+    state = queue.plan(ids, contents, fingerprint="f" * 16, output_pattern="out/img_{first:06d}-{last:06d}.bin", job_size=4)
     cluster = connect(asked.address)
     say(f"begun with {len(state.pending)} pending on {len(cluster.nodes())} nodes")
     result: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""A driver to be killed: plans jobs that write small files, and runs those pending. Usage: FOLDER ENGINE NUM_JOBS LOG_FROM."""
+"""A driver to be killed: plans jobs that write small files, and runs those pending. Usage: FOLDER ENGINE NUM_JOBS."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ class WriteItems:
             time.sleep(0.008)
 
 
-def main(folder: Path, engine_name: str, num_jobs: int, log_from: int) -> None:
+def main(folder: Path, engine_name: str, num_jobs: int) -> None:
     engine: JobEngine = ProcessEngine(2) if engine_name == "processes" else InProcessEngine(2)
-    queue = JobQueue.load(folder, log_from=log_from)
+    queue = JobQueue.load(folder)
     queue.sweep()
-    items = [(f"item, {number}", f"c{number}") for number in range(num_jobs * ITEMS_PER_JOB)]
+    numbers = range(num_jobs * ITEMS_PER_JOB)
+    ids, contents = [f"item, {number}" for number in numbers], [f"c{number}" for number in numbers]
     pattern = "e/img_{first:06d}-{last:06d}.txt"
-    state = queue.plan(items, fingerprint=FINGERPRINT, output_pattern=pattern, job_size=ITEMS_PER_JOB)
+    state = queue.plan(ids, contents, fingerprint=FINGERPRINT, output_pattern=pattern, job_size=ITEMS_PER_JOB)
     run_jobs(queue, state.pending, WriteItems(folder), engine=engine)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.jobs.queue import LOG_FROM, JobQueue
-from unchoke.jobs.record_log import load_log
+from unchoke.jobs.queue import JobQueue
 
 DRIVER = Path(__file__).parent / "jobs_driver.py"
 FINGERPRINT = "1a2b3c4d"
 NUM_JOBS, FEW_JOBS = 150, 40
 
 
-def start(folder: Path, engine: str, *, num_jobs: int = FEW_JOBS, log_from: int = LOG_FROM) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(DRIVER), str(folder), engine, str(num_jobs), str(log_from)]
+def start(folder: Path, engine: str, *, num_jobs: int = FEW_JOBS) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(DRIVER), str(folder), engine, str(num_jobs)]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
-def complete(folder: Path, engine: str, *, num_jobs: int = FEW_JOBS, log_from: int = LOG_FROM) -> None:
-    driver = start(folder, engine, num_jobs=num_jobs, log_from=log_from)
+def complete(folder: Path, engine: str, *, num_jobs: int = FEW_JOBS) -> None:
+    driver = start(folder, engine, num_jobs=num_jobs)
     _, errors = driver.communicate(timeout=120)
     assert driver.returncode == 0, errors.decode()
 
@@ -45,17 +44,14 @@ def artefacts(folder: Path) -> dict[str, bytes]:
 
 
 def recorded(folder: Path) -> list[str]:
-    """The jobs that have a record, in a file of its own or in a log; each as often as it has one."""
-    logs = [load_log(folder, file.name) for file in folder.glob("jobs_done_*.jsonl")]
-    assert not [log.problem for log in logs if log.problem]
-    loose = [file.name.split("_")[1] for file in folder.glob("job_*.done")]
-    return sorted(loose + [job_id for log in logs for job_id in log.records])
+    """The jobs that have a record, each as often as it has one."""
+    return sorted(file.name.split("_")[1] for file in folder.glob("job_*.done"))
 
 
-def kill_in_the_middle(folder: Path, engine: str, *, num_jobs: int, log_from: int, wait_s: float, let_it_begin: bool) -> None:
+def kill_in_the_middle(folder: Path, engine: str, *, num_jobs: int, wait_s: float, let_it_begin: bool) -> None:
     """Wait until the driver has begun a job (or do not), let it go on for a moment, and kill it."""
     before = len(executions(folder))
-    driver = start(folder, engine, num_jobs=num_jobs, log_from=log_from)
+    driver = start(folder, engine, num_jobs=num_jobs)
     deadline = time.monotonic() + 60
     while let_it_begin and driver.poll() is None and len(executions(folder)) == before and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -65,37 +61,29 @@ def kill_in_the_middle(folder: Path, engine: str, *, num_jobs: int, log_from: in
     assert driver.returncode == -signal.SIGKILL, "it was over before it was killed"
 
 
-FULL = [
-    pytest.param(*one, NUM_JOBS, 20, marks=pytest.mark.campaign)
-    for one in (("threads", LOG_FROM), ("processes", LOG_FROM), ("threads", 2))
-]
+FULL = [pytest.param(engine, NUM_JOBS, 20, marks=pytest.mark.campaign) for engine in ("threads", "processes")]
 
 
-@pytest.mark.parametrize(
-    ("engine", "log_from", "num_jobs", "num_kills"),
-    [("threads", LOG_FROM, FEW_JOBS, 3), ("processes", 2, FEW_JOBS, 3), *FULL],
-)
-def test_kills_change_nothing(tmp_path: Path, engine: str, log_from: int, num_jobs: int, num_kills: int) -> None:
-    """A log of every two records (`log_from` 2) as well as a file for each."""
+@pytest.mark.parametrize(("engine", "num_jobs", "num_kills"), [("threads", FEW_JOBS, 3), ("processes", FEW_JOBS, 3), *FULL])
+def test_kills_change_nothing(tmp_path: Path, engine: str, num_jobs: int, num_kills: int) -> None:
     calm, stormy = tmp_path / "calm" / "features", tmp_path / "stormy" / "features"
     complete(calm, "threads", num_jobs=num_jobs)
     chance = random.Random(20)
     for _ in range(num_kills):
         done, num_executions = done_jobs(stormy), len(executions(stormy))
         wait_s, let_it_begin = chance.uniform(0.0, 0.12), chance.random() < 0.8
-        kill_in_the_middle(stormy, engine, num_jobs=num_jobs, log_from=log_from, wait_s=wait_s, let_it_begin=let_it_begin)
+        kill_in_the_middle(stormy, engine, num_jobs=num_jobs, wait_s=wait_s, let_it_begin=let_it_begin)
         assert done <= done_jobs(stormy)
         assert not done & set(executions(stormy)[num_executions:]), "a finished job was done again"
     done, num_executions = done_jobs(stormy), len(executions(stormy))
     assert 0 < len(done) < num_jobs
-    complete(stormy, engine, num_jobs=num_jobs, log_from=log_from)
+    complete(stormy, engine, num_jobs=num_jobs)
 
     last = executions(stormy)[num_executions:]
     assert sorted(last) == sorted({job.job_id for job in JobQueue.load(stormy).jobs()} - done)
     state = JobQueue.load(stormy).state(FINGERPRINT)
     assert recorded(stormy) == sorted(state.done)
     assert len(state.done) == num_jobs
-    assert any(stormy.glob("jobs_done_*")) == (log_from == 2)
     assert sum(record.num_items for record in state.done.values()) == num_jobs * 4
     JobQueue.load(stormy).sweep()
     assert artefacts(stormy) == artefacts(calm)

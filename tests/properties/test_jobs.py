@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from unchoke.core import atomic
 from unchoke.jobs.job_plan import Job, plan_jobs
-from unchoke.jobs.queue import LOG_FROM, JobQueue
-from unchoke.jobs.record_log import load_log
+from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
 
 FINGERPRINT = "1a2b3c4d"
@@ -26,7 +25,8 @@ IDS = st.sampled_from([f"item,{number}" for number in range(12)])
 
 
 def plan(items: dict[str, str], previous: list[Job], *, job_size: int = 3) -> list[Job]:
-    return plan_jobs(list(items.items()), fingerprint=FINGERPRINT, output_pattern=PATTERN, previous=previous, job_size=job_size)
+    ids, contents = list(items), list(items.values())
+    return plan_jobs(ids, contents, fingerprint=FINGERPRINT, output_pattern=PATTERN, previous=previous, job_size=job_size)
 
 
 @given(
@@ -54,16 +54,18 @@ def test_adding_items_never_changes_an_old_job(old: dict[str, str], new: dict[st
     assert plan(new | old, before)[: len(before)] == before
 
 
+class _Killed(BaseException):
+    """Stands for SIGKILL: nobody catches it."""
+
+
 class QueueUnderFire(RuleBasedStateMachine):
     """A driver that may be killed between any two of its steps, against a model that knows what every artefact should hold."""
-
-    log_from = LOG_FROM
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.items: dict[str, str] = {}
-        self.queue = JobQueue.load(self.folder, log_from=self.log_from)
+        self.queue = JobQueue.load(self.folder)
         self.in_flight: Job | None = None
         self.written = False
         self.finished: dict[str, str] = {}
@@ -72,7 +74,8 @@ class QueueUnderFire(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def _replan(self) -> None:
-        self.queue.plan(list(self.items.items()), fingerprint=FINGERPRINT, output_pattern=PATTERN, job_size=3)
+        ids, contents = list(self.items), list(self.items.values())
+        self.queue.plan(ids, contents, fingerprint=FINGERPRINT, output_pattern=PATTERN, job_size=3)
 
     @precondition(lambda self: self.in_flight is None)
     @rule(changes=st.dictionaries(IDS, st.sampled_from("xyz"), max_size=6), gone=st.sets(IDS, max_size=2))
@@ -114,7 +117,7 @@ class QueueUnderFire(RuleBasedStateMachine):
 
     @rule()
     def the_driver_is_killed(self) -> None:
-        self.queue = JobQueue.load(self.folder, log_from=self.log_from)
+        self.queue = JobQueue.load(self.folder)
         self.in_flight, self.written = None, False
 
     @precondition(lambda self: self.in_flight is None)
@@ -146,23 +149,6 @@ class QueueUnderFire(RuleBasedStateMachine):
         expected = {job_id for job_id, inputs in self.finished.items() if queue.job(job_id).inputs == inputs}
         assert set(queue.state(FINGERPRINT).done) == expected
 
-    @invariant()
-    def no_record_is_kept_twice(self) -> None:
-        logs = [load_log(self.folder, file.name) for file in self.folder.glob("jobs_done_*")]
-        assert not any(log.problem for log in logs)
-        logged = [job_id for log in logs for job_id in log.records]
-        assert len(logged) == len(set(logged))
-
-
-class _Killed(BaseException):
-    """Stands for SIGKILL: nobody catches it."""
-
-
-class LoggedQueueUnderFire(QueueUnderFire):
-    """The same with a log of every two records, by a driver that may be killed before or after any file of those is touched."""
-
-    log_from = 2
-
     @precondition(lambda self: self.written)
     @rule(at=st.integers(0, 12), afterwards=st.booleans())
     def it_is_finished_by_a_driver_that_is_killed(self, at: int, afterwards: bool) -> None:
@@ -170,10 +156,8 @@ class LoggedQueueUnderFire(QueueUnderFire):
         job, result = self.in_flight, JobResult(num_items=len(self.in_flight.items))
         self._killed_at(at, lambda: self.queue.finish(job, result), afterwards=afterwards)
         self.the_driver_is_killed()
-        if any(self.folder.glob(f"job_{job.job_id}_*.done")) or job.job_id in self.queue._logged:
+        if any(self.folder.glob(f"job_{job.job_id}_*.done")):
             self.finished[job.job_id] = job.inputs
-        if any(self.folder.glob(f"job_{job.job_id}_*.begun")) and not any(self.folder.glob(f"job_{job.job_id}_*.done")):
-            self.finished.pop(job.job_id, None)
 
     @precondition(lambda self: self.in_flight is None)
     @rule(at=st.integers(0, 12), afterwards=st.booleans())
@@ -205,7 +189,5 @@ class LoggedQueueUnderFire(QueueUnderFire):
         atomic.sweep_temporaries(self.folder)
 
 
-TestLoggedQueueUnderFire = LoggedQueueUnderFire.TestCase
-TestLoggedQueueUnderFire.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestQueueUnderFire = QueueUnderFire.TestCase
 TestQueueUnderFire.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -1,6 +1,6 @@
-"""A column of text as a sequence of `str`, without a Python object for each cell: ten million of those take a gigabyte.
+"""A pandas column of text as a sequence of `str`: cells become Python objects when they are asked for.
 
-In: a column of pandas or Arrow. Out: its cells, one by one or in slices, as lists. Cells are made when they are asked for.
+Ten million `str` objects take a gigabyte; the same cells in Arrow's memory, where pandas keeps them, a third of that.
 """
 
 from __future__ import annotations
@@ -17,20 +17,12 @@ _PIECE = 65_536
 
 
 class TextColumn(Sequence[str]):
-    """The cells of a column that is packed or kept by Arrow."""
+    """The cells of `column`, which are not copied where pandas keeps them in Arrow's memory."""
 
-    def __init__(self, cells: Any) -> None:
-        self._cells = cells
-
-    @classmethod
-    def of(cls, column: pd.Series[str]) -> TextColumn:
-        """The same cells; those that are packed, or that pandas keeps as Arrow does, are not copied."""
+    def __init__(self, column: pd.Series[str]) -> None:
         import pyarrow as pa
 
-        from unchoke.core.packed_text import PackedText
-
-        cells = column.array
-        return cls(cells if isinstance(cells, PackedText) else pa.array(column, from_pandas=True))
+        self._cells: Any = pa.array(column, from_pandas=True)
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -39,25 +31,27 @@ class TextColumn(Sequence[str]):
     def __getitem__(self, place: int) -> str: ...
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, int):
-            text: str = self._cells.slice(place + len(self) * (place < 0), 1)[0].as_py()
-            return text
-        start, stop, step = place.indices(len(self))
-        if step != 1:
-            return [self[index] for index in range(start, stop, step)]
-        cells: list[str] = self._cells.slice(start, max(0, stop - start)).to_pylist()
-        return cells
+    def __getitem__(self, place: int | slice) -> Any:
+        found = self._cells[place]
+        return found.to_pylist() if isinstance(place, slice) else found.as_py()
 
     def at(self, rows: NDArray[np.integer[Any]]) -> list[str]:
         """The cells of some rows."""
-        import pyarrow as pa
-
-        from unchoke.core.packed_text import PackedText
-
-        cells = self._cells.gather(rows) if isinstance(self._cells, PackedText) else [self._cells.take(pa.array(rows))]
-        return [text for part in cells for text in part.to_pylist()]
+        cells: list[str] = self._cells.take(rows).to_pylist()
+        return cells
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _PIECE):
             yield from self[start : start + _PIECE]
+
+
+def read_parquet(file: Any, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A Parquet file as a frame. Column by column, so that no two copies of the whole are in memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(file, columns=columns, use_threads=False)
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, split_blocks=True, self_destruct=True)
+    del table
+    pa.default_memory_pool().release_unused()
+    return frame

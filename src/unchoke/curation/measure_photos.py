@@ -22,7 +22,7 @@ from unchoke.core.units import format_count
 from unchoke.curation.photo_measures import LOOK_PX, NO_TIME, NUMBERS, VERSION, measure_photo
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.job_plan import Job
-from unchoke.jobs.name_places import Places
+from unchoke.jobs.name_places import PathsById, Places
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
@@ -69,7 +69,7 @@ def measure_photos(session: Session, pictures: PictureTable) -> MeasureTable:
     queue.sweep()
     queue.reopen(FINGERPRINT, lambda record: any(may_pass(reason) for _, reason in record.failed_items))
     pattern = _FOLDER + "/photos_{first:06d}-{last:06d}.npz"
-    state = queue.plan(pictures.items, fingerprint=FINGERPRINT, output_pattern=pattern, job_size=_JOB_SIZE)
+    state = queue.plan(pictures.ids, pictures.contents, fingerprint=FINGERPRINT, output_pattern=pattern, job_size=_JOB_SIZE)
     for problem in state.problems:
         session.warn(problem)
     if state.pending:
@@ -77,7 +77,7 @@ def measure_photos(session: Session, pictures: PictureTable) -> MeasureTable:
             run_jobs(
                 queue,
                 state.pending,
-                partial(measure_job, paths=pictures.path_of, folder=queue.folder),
+                partial(measure_job, paths=PathsById(pictures.ids, pictures.paths), folder=queue.folder),
                 engine=InProcessEngine(slots=max(1, session.policy.workers)),
                 on_event=session.on_event,
                 stage="measure",

@@ -1,8 +1,4 @@
-"""Which rows of a long column hold the same text, and where rows of one table stand in another. Text in, numbers out. Pure.
-
-Columns are read in pieces and only hashes are kept, so that ten million rows need no ten million objects; rows whose hashes are
-equal are compared as they are.
-"""
+"""Which rows of a long column hold the same text, and where rows of one table stand in another. Text in, numbers out. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core.errors import DataError
-from unchoke.core.text_column import TextColumn
-from unchoke.jobs.name_places import Places
-
 if TYPE_CHECKING:
     import pandas as pd
 
-_PIECE = 8192
 NONE = -1
 Rows = NDArray[np.signedinteger[Any]]
 """A number for each row, in as few bytes as will do: ten million rows have a dozen such columns while splits are drawn."""
@@ -30,28 +21,15 @@ def row_type(num: int) -> type[np.signedinteger[Any]]:
     return np.int32 if num <= np.iinfo(np.int32).max else np.int64
 
 
-def first_alike(cells: Sequence[str]) -> Rows:
+def first_alike(cells: Sequence[str] | pd.Series[str]) -> Rows:
     """For each row the first one that holds the same text; `NONE` where there is none."""
-    hashes, blank = np.zeros(len(cells), np.int64), np.zeros(len(cells), bool)
-    for start in range(0, len(cells), _PIECE):
-        piece = cells[start : start + _PIECE]
-        hashes[start : start + len(piece)] = [hash(cell) for cell in piece]
-        blank[start : start + len(piece)] = [not cell for cell in piece]
-    first: Rows = np.arange(len(cells), dtype=row_type(len(cells)))
-    first[blank] = NONE
-    rows = first[~blank]
-    hashes = hashes[~blank]
-    order = np.argsort(hashes, kind="stable")
-    rows, hashes = rows[order], hashes[order]
-    alike = np.append(False, hashes[1:] == hashes[:-1])[: len(rows)]
-    for place in np.flatnonzero(alike & ~np.append(False, alike[:-1])).tolist():
-        texts: dict[str, int] = {}
-        end = place
-        while end < len(rows) and (end == place or alike[end]):
-            end += 1
-        for row in rows[place - 1 : end].tolist():
-            first[row] = texts.setdefault(cells[row], row)
-    return first
+    import pandas as pd
+
+    codes, texts = pd.factorize(pd.Series(cells, dtype="str", copy=False))
+    first = np.zeros(len(texts) + 1, row_type(len(codes)))
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of several the last assignment counts, which is the first row
+    blank = np.append(np.asarray(texts == "", bool), True)
+    return np.where(blank[codes], NONE, first[codes])
 
 
 def codes_of(column: pd.Series[str]) -> tuple[Rows, list[str]]:
@@ -69,28 +47,21 @@ def codes_of(column: pd.Series[str]) -> tuple[Rows, list[str]]:
 def text_of(codes: Rows, names: Sequence[str]) -> pd.Series[str]:
     """The column that has `names[codes[i]]` in row i."""
     import pandas as pd
-    import pyarrow as pa
 
-    from unchoke.core.packed_text import PackedText
-
-    texts = pa.array(list(names), pa.string())
-    pieces = (codes[start : start + _PIECE] for start in range(0, len(codes), _PIECE))
-    return pd.Series(PackedText.of(texts.take(pa.array(piece)) for piece in pieces))
+    return pd.Series(pd.array(list(names), dtype="str").take(codes))
 
 
-def places_in(earlier: pd.Series[str], names: pd.Series[str], *, distinct: bool = False) -> Rows:
+def places_in(earlier: pd.Series[str], names: pd.Series[str]) -> Rows:
     """Where each of `names` stands in the `earlier` ones, `NONE` where it does not; the last place of one that comes twice.
 
-    With `distinct` none does.
+    No name comes twice in `names`.
     """
-    try:
-        places = Places(TextColumn.of(earlier), distinct=distinct)
-    except DataError:
-        last = earlier.reset_index(drop=True).drop_duplicates(keep="last")
-        found = places_in(last.reset_index(drop=True), names)
-        return np.where(found >= 0, last.index.to_numpy()[found], NONE)
-    cells, found = TextColumn.of(names), np.empty(len(names), row_type(len(earlier)))
-    for start in range(0, len(cells), _PIECE):
-        piece = places.find_all(cells[start : start + _PIECE])
-        found[start : start + len(piece)] = [NONE if place is None else place for place in piece]
-    return found
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known, wanted = (pa.table({"": column})[0].cast(pa.large_string()) for column in (earlier, names))
+    if known.equals(wanted):
+        return np.arange(len(names), dtype=row_type(len(names)))
+    backwards = pc.index_in(wanted, value_set=known[::-1]).fill_null(len(known)).to_numpy()
+    places: Rows = (len(known) - 1 - backwards).astype(row_type(len(known)))
+    return places

@@ -77,12 +77,12 @@ def _sides_in(frame: pd.DataFrame, column: str) -> tuple[Rows, list[str]]:
 
 def _count_torn(previous: pd.DataFrame, samples: Samples, places: Rows, sides: Rows, *, free: NDArray[np.bool_]) -> int:
     """Groups that the manifest did not know as such and has on several sides."""
-    groups = TextColumn.of(samples.frame["group"])
-    group_of = first_alike(groups)
+    group_of = first_alike(samples.frame["group"])
     rows = np.flatnonzero((group_of >= 0) & free & (sides >= 0))
     if not len(rows):
         return 0
-    known = TextColumn.of(previous["group"]) if "group" in previous.columns else [""] * len(previous)
+    groups = TextColumn(samples.frame["group"])
+    known = TextColumn(previous["group"]) if "group" in previous.columns else [""] * len(previous)
     pairs = np.unique(group_of[rows].astype(np.int64) * (int(sides.max()) + 1) + sides[rows])
     of_group, num_sides = np.unique(pairs // (int(sides.max()) + 1), return_counts=True)
     torn = set(of_group[num_sides > 1].tolist())

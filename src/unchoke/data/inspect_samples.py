@@ -86,7 +86,7 @@ def inspect_samples(
 
     known = load_facts(workspace, on_event)
     wanted = samples.frame
-    places = places_in(known["path"], wanted["path"], distinct=True)
+    places = places_in(known["path"], wanted["path"])
     unseen = np.flatnonzero(_unread(known, wanted, places, decode=decode))
     if len(unseen) == 0:
         as_it_is = len(known) == len(places) and bool((places[1:] > places[:-1]).all())
@@ -193,14 +193,14 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     """What is known from before; a file that cannot be read is said and then ignored: it is only a memory."""
     from pyarrow import ArrowException
 
-    from unchoke.core.packed_text import read_packed
+    from unchoke.core.text_column import read_parquet
 
     empty = facts_frame([])
     if not workspace.checked_file.exists():
         return empty
     try:
         with open_checked(workspace.checked_file) as file:
-            known = read_packed(file)
+            known = read_parquet(file)
     except DamagedFile as error:
         on_event(Note(f"{workspace.checked_file.name} is damaged ({error.why}); every file is looked at again", "warning"))
         return empty

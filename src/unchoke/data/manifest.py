@@ -57,7 +57,7 @@ def _render(samples: Samples) -> Iterator[bytes]:
 
 
 def _ascends(column: pd.Series[str]) -> bool:
-    return all(left <= right for left, right in pairwise(TextColumn.of(column)))
+    return all(left <= right for left, right in pairwise(TextColumn(column)))
 
 
 def _lines(columns: Sequence[Sequence[str]]) -> bytes:
@@ -118,8 +118,6 @@ def _parse(file: BufferedReader) -> pd.DataFrame:
     """All cells as text, read in pieces: those of a piece are Python objects for a moment."""
     import pandas as pd
 
-    from unchoke.core.packed_text import pack_columns
-
     size_bytes = file.seek(0, os.SEEK_END)
     file.seek(max(0, size_bytes - 1))
     if file.read(1) != b"\n":
@@ -128,4 +126,4 @@ def _parse(file: BufferedReader) -> pd.DataFrame:
     with pd.read_csv(
         file, dtype="str", na_filter=False, skip_blank_lines=False, encoding="utf-8", chunksize=_ROWS_AT_ONCE
     ) as pieces:
-        return pd.concat(map(pack_columns, pieces), ignore_index=True)
+        return pd.concat(pieces, ignore_index=True)

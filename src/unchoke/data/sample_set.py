@@ -148,8 +148,6 @@ def build_samples(
     """Columns side by side, in the order of `sample_id`. `values` and `inputs` map names to columns."""
     import pandas as pd
 
-    from unchoke.core.packed_text import pack_columns
-
     count, extra = len(entries), inputs or {}
     frame = pd.DataFrame(
         {
@@ -166,5 +164,5 @@ def build_samples(
             **({} if likely_groups is None else {LIKELY_GROUP: pd.Series(list(likely_groups), dtype="str")}),
         }
     )
-    frame = pack_columns(frame.sort_values("sample_id", kind="stable", ignore_index=True))
+    frame = frame.sort_values("sample_id", kind="stable", ignore_index=True)
     return Samples(task, frame, group_name, tuple(extra), fold_name)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def assign_splits(
     several targets the one with the largest of `weights` is kept in proportion, else the first.
     """
     _refuse_shares(val_share, test_share)
-    draw = _Draw(seed, None if content is None else first_alike(_cells(content)), _heaviest(samples, weights))
+    draw = _Draw(seed, None if content is None else first_alike(content), _heaviest(samples, weights))
     if samples.fold_name:
         return _follow_folds(samples, folds=folds, fold=fold, draw=draw)
     if folds is not None:
@@ -102,10 +102,6 @@ def assign_splits(
         raise _no_train(sorted({every[place] for place in np.unique(splits).tolist()}))
     done = samples.with_columns(split=text_of(splits, every))
     return done, [_describe(done, names, sides, shares=wanted, earlier=earlier, draw=draw, num_open=_count(codes, names, ""))]
-
-
-def _cells(column: Sequence[str] | pd.Series[str]) -> Sequence[str]:
-    return column if isinstance(column, list | tuple | TextColumn) else TextColumn.of(cast("pd.Series[str]", column))
 
 
 def _renamed(codes: Rows, names: Sequence[str], sides: Sequence[str], other: int) -> Rows:
@@ -187,7 +183,7 @@ def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ..
 
 def _fill(samples: Samples, plan: _Plan, draw: _Draw) -> Rows:
     """A side for every open row; tied rows together, and with those of their kind that are placed already."""
-    groups = first_alike(TextColumn.of(samples.frame["group"]))
+    groups = first_alike(samples.frame["group"])
     tied = _tie(groups, draw.content)
     placed = _follow(_follow(plan.placed, groups), tied)
     units, unit_of = _units(samples, tied, placed, draw)
@@ -222,7 +218,7 @@ def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[Uni
     A row that is elsewhere is in no unit; its number means nothing.
     """
     first_row, unit_of, sizes = _numbered(tied, placed)
-    names, groups = TextColumn.of(samples.frame["sample_id"]), TextColumn.of(samples.frame["group"])
+    names, groups = TextColumn(samples.frame["sample_id"]), TextColumn(samples.frame["group"])
     strata = _strata(samples, draw.target)
     stratum, side = strata[first_row], placed[first_row]
     several: dict[int, str] = {}

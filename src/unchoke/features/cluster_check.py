@@ -40,7 +40,7 @@ from unchoke.jobs.cluster.hosting import HostPlan
 from unchoke.jobs.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
 from unchoke.jobs.cluster.node_work import NodeReady
 from unchoke.jobs.cluster.ray_engine import RayEngine
-from unchoke.jobs.job_plan import Job, plan_jobs
+from unchoke.jobs.job_plan import Job
 from unchoke.machine.doctor import count_nodes, render_nodes
 from unchoke.pixels.image import DecodeError, read_bytes
 from unchoke.runs.report.text import render_findings
@@ -148,11 +148,12 @@ def _try_nodes(session: Session, cluster: Cluster, reports: Sequence[NodeReport]
         frozen = prepare_encoder(session, pictures)
     inputs = picture_inputs(session, frozen.recipe(0), pictures, frozen=frozen)
     assert inputs.photos is not None and inputs.network is not None, "photos come with their files and their network"
-    job = plan_jobs(inputs.items, fingerprint=inputs.recipe.fingerprint, output_pattern="here/{first}-{last}.npz", previous=[])[0]
+    job = Job.of("check", 0, inputs.ids, inputs.contents, output="here/photos.npz", fingerprint=inputs.recipe.fingerprint)
     folder = session.workspace.features
     Extractor(frozen.engine, inputs.recipe, inputs.read, folder)(job)
     expected = (folder / job.output).read_bytes()
-    sample = take_sample(frozen.engine, inputs.recipe, inputs.items, inputs.read, inputs.photos.paths)
+    items = list(zip(inputs.ids, inputs.contents, strict=True))
+    sample = take_sample(frozen.engine, inputs.recipe, items, inputs.read, inputs.photos.paths)
     parcel, reader = EngineParcel.of(inputs.network(), frozen.engine), pickled_reader(inputs.read, inputs.photos.paths, sample)
     courier = ExtractionCourier(folder, inputs.read, inputs.photos.paths)
     for report in reports:

@@ -49,9 +49,9 @@ from unchoke.jobs.cluster.hosting import one_for_each_core, one_for_each_node
 from unchoke.jobs.cluster.node_work import nodes_choice
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
-from unchoke.jobs.job_plan import ItemSide, Job
+from unchoke.jobs.job_plan import Job
 from unchoke.jobs.loader_processes import preload_workers, start_method, worth_processes
-from unchoke.jobs.name_places import Places
+from unchoke.jobs.name_places import PathsById, Places
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
@@ -86,7 +86,8 @@ class InputSet:
     """
 
     recipe: FeatureRecipe
-    items: Sequence[tuple[str, str]]
+    ids: Sequence[str]
+    contents: Sequence[str]
     read: Read
     may_pass: Callable[[str], bool]
     max_failures: float | None = None
@@ -102,7 +103,7 @@ class InputSet:
 
     @cached_property
     def _places(self) -> Places:
-        return Places(ItemSide(self.items, 0))
+        return Places(self.ids)
 
 
 @dataclass(frozen=True)
@@ -178,10 +179,11 @@ def picture_inputs(
 ) -> InputSet:
     """Photos as extraction wants them; `frozen` is what encodes them, where anything is left to be encoded."""
     settings, table = session.settings, PictureTable.of(pictures)
-    paths = table.path_of
+    paths = PathsById(table.ids, table.paths)
     return InputSet(
         recipe,
-        table.items,
+        table.ids,
+        table.contents,
         PictureReader(recipe, paths),
         may_pass,
         max_failures=settings.max_failures,
@@ -202,11 +204,11 @@ def extract(
         session.warn(problem)
     num_pending = sum(len(job.items) for job in state.pending)
     if not recipe.is_plain:
-        tell_cost(session, recipe, num_items=len(inputs.items), num_pending=num_pending)
+        tell_cost(session, recipe, num_items=len(inputs.ids), num_pending=num_pending)
     if state.pending:
         with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
-    stored = open_stored(queue, recipe.fingerprint, ItemSide(inputs.items, 0), done=None if state.pending else state.done)
+    stored = open_stored(queue, recipe.fingerprint, inputs.ids, done=None if state.pending else state.done)
     if lost := stored.lost():
         raise DataError(
             f"{len(lost)} {recipe.items} have no features: {list_some(lost)}",
@@ -246,7 +248,11 @@ def plan_features(session: Session, inputs: InputSet) -> tuple[JobQueue, QueueSt
     fingerprint = recipe.fingerprint
     queue.reopen(fingerprint, lambda record: any(inputs.may_pass(why) and inputs.has(id_) for id_, why in record.failed_items))
     state = queue.plan(
-        inputs.items, fingerprint=fingerprint, output_pattern=recipe.output_pattern, job_size=job_size(session, recipe)
+        inputs.ids,
+        inputs.contents,
+        fingerprint=fingerprint,
+        output_pattern=recipe.output_pattern,
+        job_size=job_size(session, recipe),
     )
     return queue, state
 
@@ -389,7 +395,7 @@ def _decoder(inputs: InputSet, engine: FrozenEngine) -> CardDecoder | None:
 
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:
     """Stop the run once more items have failed than may: something is wrong with the data, not with a file or two."""
-    num_items, share = len(inputs.items), inputs.max_failures
+    num_items, share = len(inputs.ids), inputs.max_failures
     failed: dict[str, str] = {}
 
     def count(items: Iterable[tuple[str, str]]) -> None:

@@ -3,9 +3,6 @@
 State is the plan (`jobs_queue.csv`) minus the `.done` records that agree with it and with their artefacts. Nothing is ever
 taken out of the plan to be worked on, so a kill at any moment loses no job: it is pending until its record is in place. The
 queue reads and writes these small files only; artefacts are written by the job's body. One driver uses a folder at a time.
-
-Thousands of `.done` files are put into one log (`record_log.py`), and go only when that is on the disk. Whatever lies beside the
-logs for a job is newer than what they say of it: a `.done`, or a `.begun`, which says that its artefact is being made again.
 """
 
 from __future__ import annotations
@@ -14,29 +11,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, UsageError, list_some
-from unchoke.core.fingerprint import digest_file
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.input_file import read_plain
-from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Items, Job, plan_jobs
+from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, plan_jobs
 from unchoke.jobs.plan_file import load_jobs, save_jobs
-from unchoke.jobs.record_log import (
-    LOG_PREFIX,
-    LOG_SUFFIX,
-    LoggedRecord,
-    RecordLog,
-    Stamp,
-    load_log,
-    log_name,
-    number_of_log,
-    save_log,
-    stamp_of,
-)
 from unchoke.jobs.records import (
-    BEGUN,
     DONE,
     FAILED,
     PREFIX,
@@ -49,8 +34,10 @@ from unchoke.jobs.records import (
 )
 
 QUEUE_NAME = "jobs_queue.csv"
-LOG_FROM = 4096
-"""So many `.done` files become a log: 262,144 photos at 64 for each job."""
+TRUST_FROM = 4096
+"""From so many jobs on (262,144 photos) an artefact with the size and times it was recorded with is not read again."""
+
+_NONSENSE = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -66,26 +53,20 @@ class QueueState:
 class JobQueue:
     """The jobs of one folder, for every fingerprint in it."""
 
-    def __init__(self, folder: Path, *, log_from: int = LOG_FROM) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / QUEUE_NAME
-        self._log_from = log_from
         self._jobs: dict[str, Job] = {}
         self._records: dict[str, list[str]] = {}
-        self._logs: dict[str, tuple[Stamp, RecordLog]] = {}
-        self._logged: dict[str, LoggedRecord] = {}
-        self._loose: dict[str, tuple[str, Stamp]] = {}
-        """`.done` files of artefacts that this process wrote or read in full, and the stamps these had."""
-        self._restamped: dict[str, Stamp] = {}
-        """The same of jobs whose records are in a log, where that has another stamp."""
 
     @classmethod
-    def load(cls, folder: Path, *, log_from: int = LOG_FROM) -> JobQueue:
+    def load(cls, folder: Path) -> JobQueue:
         """The queue in `folder`; an empty one if there is none yet."""
-        queue = cls(folder, log_from=log_from)
+        queue = cls(folder)
         if queue.file.exists():
             queue._jobs = {job.job_id: job for job in load_jobs(queue.file)}
         queue._list_records()
+        queue._unpack_logs()
         return queue
 
     def jobs(self, fingerprint: str | None = None) -> list[Job]:
@@ -109,11 +90,20 @@ class JobQueue:
         """Where the job's body writes."""
         return self.folder / job.output
 
-    def plan(self, items: Items, *, fingerprint: str, output_pattern: str, job_size: int = DEFAULT_JOB_SIZE) -> QueueState:
-        """Bring the plan up to date with `items`, save it, and say what is left to do."""
+    def plan(
+        self,
+        ids: Sequence[str],
+        contents: Sequence[str],
+        *,
+        fingerprint: str,
+        output_pattern: str,
+        job_size: int = DEFAULT_JOB_SIZE,
+    ) -> QueueState:
+        """Bring the plan up to date with these items, save it, and say what is left to do."""
         before = self.state(fingerprint)
         jobs = plan_jobs(
-            items,
+            ids,
+            contents,
             fingerprint=fingerprint,
             output_pattern=output_pattern,
             previous=self.jobs(fingerprint),
@@ -121,9 +111,7 @@ class JobQueue:
             unfinished={job.job_id for job in before.pending},
         )
         self.save_plan(jobs)
-        state = self._state_of(self.jobs(fingerprint), verify=True, before=before)
-        self.tidy()
-        return state
+        return self._state_of(self.jobs(fingerprint), verify=True, before=before)
 
     def save_plan(self, jobs: Iterable[Job]) -> None:
         """Add `jobs` to the plan or put them in the place of their former selves; no job ever leaves it."""
@@ -132,12 +120,13 @@ class JobQueue:
             _refuse_other_fingerprint(merged.get(job.job_id), job)
             merged[job.job_id] = job
         if merged != self._jobs or not self.file.exists():
-            self._jobs = {job.job_id: job for job in save_jobs(self.file, merged.values())}
+            save_jobs(self.file, merged.values())
+            self._jobs = merged
 
     def state(self, fingerprint: str, *, verify: bool = True) -> QueueState:
         """What is done, pending and failed. With `verify` artefacts are read and compared; without, only their sizes are.
 
-        An artefact whose record is in a log is not read again as long as its size and times are those it had when it last was.
+        Among very many jobs, artefacts that have the times they were recorded with are not read again.
         """
         self._list_records()
         return self._state_of(self.jobs(fingerprint), verify=verify, before=QueueState())
@@ -149,11 +138,6 @@ class JobQueue:
 
     def begin(self, job: Job) -> None:
         """The job is about to be done (again): records of an earlier artefact stop counting before that artefact is replaced."""
-        if job.job_id in self._logged and not self._names(job, BEGUN):
-            now = utc_now()
-            self._write(job, record_name(job.job_id, BEGUN, when=now), {"job_id": job.job_id, "begun_at": now.isoformat()})
-        self._loose.pop(job.job_id, None)
-        self._restamped.pop(job.job_id, None)
         self._remove(job, self._names(job, DONE))
 
     def reopen(self, fingerprint: str, when: Callable[[DoneRecord], bool]) -> None:
@@ -179,13 +163,11 @@ class JobQueue:
             attempts=1 + len(self._names(job, FAILED)),
             failed_items=result.failed_items,
             info={**(info or {}), **result.info},
+            stamp=_stamp(found),
         )
-        before, name = self._names(job), record_name(job.job_id, DONE, when=now)
-        self._write(job, name, record.to_dict())
+        before = self._names(job)
+        self._write(job, record_name(job.job_id, DONE, when=now), record.to_dict())
         self._remove(job, before)
-        self._loose[job.job_id] = name, stamp_of(found)
-        if len(self._loose) >= self._log_from:
-            self.tidy()
         return record
 
     def fail(self, job: Job, error: BaseException, *, traceback_text: str = "") -> int:
@@ -215,94 +197,41 @@ class JobQueue:
                 state.pending.append(job)
                 if attempts := len(self._names(job, FAILED)):
                     state.failed[job.job_id] = attempts
-        problems += [log.problem for _, log in self._logs.values() if log.problem]
         state.problems.extend(dict.fromkeys(problems))
         return state
 
     def _done_record(self, job: Job, *, verify: bool, problems: list[str]) -> DoneRecord | None:
-        """The record that says the job is done: one beside the logs, where there is any, else one in them."""
+        """The record that says the job is done, if it is about the job as it is planned and its artefact is as it says."""
         for name in self._names(job, DONE):
             record = self._read(job, name, problems)
-            if record is not None and (stamp := self._stamp(job, record, None, verify=verify, problems=problems)):
-                if verify:
-                    self._loose[job.job_id] = name, stamp
+            if record is None or record.inputs != job.inputs or record.output != job.output:
+                continue
+            fault = self._fault(self.artefact(job), record, verify=verify)
+            if fault is None:
                 return record
-        logged = self._logged.get(job.job_id)
-        if logged is None or self._names(job, DONE) or self._names(job, BEGUN):
-            return None
-        stamp = self._stamp(job, logged.record, logged.stamp, verify=verify, problems=problems)
-        if verify and stamp not in (None, logged.stamp):
-            self._restamped[job.job_id] = stamp
-        return None if stamp is None else logged.record
-
-    def _stamp(self, job: Job, record: DoneRecord, known: Stamp | None, *, verify: bool, problems: list[str]) -> Stamp | None:
-        """The artefact's stamp, if the record is about the job as it is planned and the artefact is as the record says.
-
-        One with the stamp that is `known` is.
-        """
-        if record.inputs != job.inputs or record.output != job.output:
-            return None
-        artefact = self.artefact(job)
-        try:
-            found = artefact.stat()
-            fault = _fault(artefact, found, record, verify=verify and stamp_of(found) != known)
-        except FileNotFoundError:
-            fault = "is gone"
-        if fault is None:
-            return stamp_of(found)
-        problems.append(f"{job.output} {fault}; job {job.job_id} will be done again")
+            problems.append(f"{job.output} {fault}; job {job.job_id} will be done again")
         return None
 
-    def tidy(self) -> None:
-        """Put `.done` files into logs where there are many, and bring logs up to date that are damaged or have other stamps.
-
-        A record leaves the logs before a newer one of its job comes into one, and a `.done` file goes after that.
-        """
-        ready = self._ready() if len(self._loose) >= self._log_from else {}
-        for name, (_, log) in list(self._logs.items()):
-            kept = {
-                job_id: LoggedRecord(one.record, self._restamped.get(job_id, one.stamp))
-                for job_id, one in log.records.items()
-                if job_id not in ready
-            }
-            if (log.problem or kept != log.records) and (self.folder / name).is_file():
-                self._save_log(name, kept)
-        self._restamped = {}
-        waiting = list(ready.values())
-        for start in range(0, len(waiting), self._log_from):
-            chunk = {one.record.job_id: one for one in waiting[start : start + self._log_from]}
-            number = 1 + max((number_of_log(name) or 0 for name in self._logs), default=0)
-            self._save_log(log_name(number), chunk)
-            for job_id in chunk:
-                names = sorted(self._records[job_id], key=lambda name: name.endswith(DONE))  # .begun before it
-                self._remove(self._jobs[job_id], names)
-                del self._loose[job_id]
-
-    def _ready(self) -> dict[str, LoggedRecord]:
-        """What of the `.done` files may go into a log."""
-        read = ((self._read(self._jobs[job_id], name, []), stamp) for job_id, (name, stamp) in list(self._loose.items()))
-        return {record.job_id: LoggedRecord(record, stamp) for record, stamp in read if record is not None}
-
-    def _save_log(self, name: str, records: Mapping[str, LoggedRecord]) -> None:
-        """Write a log in place of the one of that name; one without records goes."""
-        if not records:
-            (self.folder / name).unlink()
-            del self._logs[name]
-            return self._gather()
-        log = save_log(self.folder, name, records.values())
-        self._logs[name] = stamp_of((self.folder / name).stat()), log
-        return self._gather()
-
-    def _gather(self) -> None:
-        self._logged = {job_id: one for _, log in self._logs.values() for job_id, one in log.records.items()}
+    def _fault(self, artefact: Path, record: DoneRecord, *, verify: bool) -> str | None:
+        """Why the artefact is not the one the record speaks of, or None."""
+        try:
+            found = artefact.stat()
+            if found.st_size != record.size_bytes:
+                return f"has {found.st_size:,} bytes instead of {record.size_bytes:,}"
+            trusted = len(self._jobs) >= TRUST_FROM and record.stamp == _stamp(found)
+            if verify and not trusted and digest_file(artefact) != record.sha256:
+                return "no longer has the checksum it was written with"
+        except FileNotFoundError:
+            return "is gone"
+        return None
 
     def _read(self, job: Job, name: str, problems: list[str]) -> DoneRecord | None:
         try:
             return DoneRecord.from_dict(json.loads(read_plain(self.folder / name)))
-        except FileNotFoundError:  # the driver replaced it since the folder was listed, or put it into a log
+        except FileNotFoundError:  # the driver replaced it since the folder was listed
             self._records[job.job_id].remove(name)
             return None
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, IsADirectoryError) as error:
+        except (*_NONSENSE, IsADirectoryError) as error:
             problems.append(f"{name} cannot be read ({error}); its job will be done again")
             return None
 
@@ -324,27 +253,36 @@ class JobQueue:
             job_id = job_of_record(name)
             if job_id is not None:
                 self._records.setdefault(job_id, []).append(name)
-        self._list_logs()
 
-    def _list_logs(self) -> None:
-        """After the records: what was put into a log meanwhile is in one then. A log that was read before is not read again."""
-        names = [name for name in listing.names(self.folder, prefix=LOG_PREFIX, suffix=LOG_SUFFIX) if number_of_log(name)]
-        before, self._logs = self._logs, {}
-        for name in names:
-            stamp = stamp_of((self.folder / name).stat())
-            known = before.get(name)
-            self._logs[name] = known if known is not None and known[0] == stamp else (stamp, load_log(self.folder, name))
-        if self._logs != before:
-            self._gather()
+    def _unpack_logs(self) -> None:
+        """Make `.done` files of the logs in which earlier versions kept thousands of records.
+
+        Whatever lies beside a log for a job is newer than what it says. Lines that are damaged are jobs to be done again.
+        """
+        if not (logs := listing.names(self.folder, prefix="jobs_done_", suffix=".jsonl")):
+            return
+        for log in map(self.folder.joinpath, logs):
+            for line in read_plain(log).splitlines()[1:]:
+                try:
+                    fields = json.loads(line)
+                    seal, stamp = fields.pop("seal"), fields.pop("stamp")
+                    if seal != digest([fields, stamp]):
+                        continue
+                    record = DoneRecord.from_dict({**fields, "stamp": stamp})
+                except _NONSENSE:  # unchoke: ignore[blank-on-error]  a job without a record is done again
+                    continue
+                if record.job_id in self._jobs and record.job_id not in self._records:
+                    name = record_name(record.job_id, DONE, when=datetime.fromisoformat(record.finished_at))
+                    self._write(self._jobs[record.job_id], name, record.to_dict())
+            log.unlink()
+        for name in listing.names(self.folder, prefix=PREFIX, suffix=".begun"):
+            (self.folder / name).unlink()
+        self._list_records()
 
 
-def _fault(artefact: Path, found: os.stat_result, record: DoneRecord, *, verify: bool) -> str | None:
-    """Why the artefact is not the one the record speaks of, or None."""
-    if found.st_size != record.size_bytes:
-        return f"has {found.st_size:,} bytes instead of {record.size_bytes:,}"
-    if verify and digest_file(artefact) != record.sha256:
-        return "no longer has the checksum it was written with"
-    return None
+def _stamp(found: os.stat_result) -> tuple[int, int]:
+    """When a file was last written, and when anything about it changed, in nanoseconds."""
+    return found.st_mtime_ns, found.st_ctime_ns
 
 
 def _refuse_other_fingerprint(known: Job | None, job: Job) -> None:

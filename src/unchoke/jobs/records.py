@@ -24,7 +24,6 @@ from unchoke.core.fingerprint import digest
 PREFIX = "job_"
 DONE = ".done"
 FAILED = ".failed"
-BEGUN = ".begun"
 _NAME = re.compile(r"job_(?P<job_id>.+)_(?P<when>[0-9T.]+Z)\.(?:done|failed|begun)")
 
 
@@ -58,6 +57,8 @@ class DoneRecord:
     attempts: int = 1
     failed_items: tuple[tuple[str, str], ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
+    stamp: tuple[int, ...] = ()
+    """When the artefact was last written, and when anything about it changed, in nanoseconds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `seal` is a checksum of the others."""
@@ -71,6 +72,7 @@ class DoneRecord:
         if (seal := fields.pop("seal", None)) is not None and seal != digest(fields):
             raise ValueError("it is not as it was written")
         fields["failed_items"] = tuple((str(item), str(reason)) for item, reason in fields["failed_items"])
+        fields["stamp"] = tuple(fields.get("stamp", ()))
         info = fields.get("info", {}).items()  # much the same in every record: its words are kept once
         fields["info"] = {intern(name): intern(text) if type(text) is str else text for name, text in info}
         return cls(**fields)

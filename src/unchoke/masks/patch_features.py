@@ -49,7 +49,8 @@ def extract_pyramids(session: Session, material: PatchMaterial) -> Extraction:
     contents = patch_contents(material)
     inputs = InputSet(
         recipe,
-        [(patch_id, contents[patch_id]) for patch_id in patches],
+        list(patches),
+        [contents[patch_id] for patch_id in patches],
         PatchInputs(material.reader, patches, recipe.num_views),
         may_pass=lambda _: True,
         network=lambda: pyramid,

@@ -108,7 +108,7 @@ def sound_pictures(prepared: Inspection) -> PictureTable:
         )
     frame, facts = prepared.samples.frame, prepared.facts
     columns = (frame["sample_id"], frame["path"], facts["content"])
-    ids, paths, contents = (TextColumn.of(column if sound.all() else column[sound]) for column in columns)
+    ids, paths, contents = (TextColumn(column if sound.all() else column[sound]) for column in columns)
     return PictureTable(ids, paths, contents, facts["decoded"].to_numpy(dtype=bool)[sound])
 
 

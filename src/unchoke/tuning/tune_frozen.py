@@ -214,7 +214,7 @@ class FrozenWork:
         ids = [self.pictures[number % len(self.pictures)].sample_id for number in range(self.num)]
         shares = [ids[number::num_jobs] for number in range(num_jobs)]
         return [
-            Job(f"tune {number}", 0, len(share), tuple(share), "", f"tune-{number}.npz", ("",) * len(share))
+            Job.of(f"tune {number}", 0, share, [""] * len(share), output=f"tune-{number}.npz", fingerprint="")
             for number, share in enumerate(shares)
             if share
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unchoke.core.text_column import TextColumn
@@ -23,29 +23,18 @@ def column(cells: list[str]) -> pd.Series[str]:
 
 
 @given(CELLS)
+@settings(deadline=None)  # the first call loads pandas
 def test_rows_name_the_first_that_holds_the_same(cells: list[str]) -> None:
     wanted = [cells.index(cell) if cell else -1 for cell in cells]
-    assert first_alike(cells).tolist() == first_alike(TextColumn.of(column(cells))).tolist() == wanted
-
-
-def test_texts_with_equal_hashes_are_told_apart() -> None:
-    class Text(str):
-        __slots__ = ()
-
-        def __hash__(self) -> int:
-            return 7
-
-    assert first_alike([Text("a"), Text("b"), Text("a"), Text("b"), Text("c")]).tolist() == [0, 1, 0, 1, 4]
+    assert first_alike(cells).tolist() == first_alike(column(cells)).tolist() == wanted
 
 
 @given(CELLS)
+@settings(deadline=None)
 def test_codes_follow_order_and_lead_back(cells: list[str]) -> None:
-    from unchoke.core.packed_text import PackedTextDtype
-
     codes, names = codes_of(column(cells))
     assert names == sorted(set(cells))
     assert text_of(codes, names).tolist() == cells
-    assert isinstance(text_of(codes, names).dtype, PackedTextDtype)
 
 
 def test_of_a_name_that_comes_twice_the_last_place_counts() -> None:
@@ -54,9 +43,10 @@ def test_of_a_name_that_comes_twice_the_last_place_counts() -> None:
 
 
 @given(CELLS, st.slices(20))
+@settings(deadline=None)
 def test_a_column_of_text_reads_like_a_list(cells: list[str], part: slice) -> None:
     cut = slice(part.start, part.stop, part.step)
-    cells_of = TextColumn.of(column(cells))
+    cells_of = TextColumn(column(cells))
     assert list(cells_of) == cells
     assert cells_of[cut] == cells[cut]
     assert [cells_of[place] for place in range(-len(cells), len(cells))] == cells + cells

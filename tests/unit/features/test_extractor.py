@@ -18,10 +18,14 @@ from unchoke.features.extractor import Extractor, PictureReader, load_views, run
 from unchoke.features.feature_store import FeatureOverflow, load_shard_ids, map_member
 from unchoke.features.recipe import PictureRecipe
 from unchoke.jobs.job_engines import ProcessEngine
-from unchoke.jobs.job_plan import Job, plan_jobs
+from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.pixels.image import read_image
 from unchoke.pixels.tile_grid import TilePlan, cut_tiles
+
+
+def with_contents(job: Job, contents: list[str]) -> Job:
+    return Job.of(job.job_id, 0, job.items, contents, output=job.output, fingerprint=job.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,9 @@ class Scene:
     folder: Path
 
     def job(self) -> Job:
-        items = [(sample_id, digest_file(Path(path))) for sample_id, path in self.paths.items()]
-        (job,) = plan_jobs(
-            items, fingerprint=self.recipe.fingerprint, output_pattern=self.recipe.output_pattern, previous=[], job_size=64
-        )
-        return job
+        contents = [digest_file(Path(path)) for path in self.paths.values()]
+        output = self.recipe.output_pattern.format(first=0, last=len(contents) - 1)
+        return Job.of("job", 0, list(self.paths), contents, output=output, fingerprint=self.recipe.fingerprint)
 
     def run(self, job: Job, *, threads: int = 0) -> tuple[JobResult, Path]:
         result = Extractor(self.engine, self.recipe, PictureReader(self.recipe, self.paths), self.folder, threads)(job)
@@ -72,7 +74,7 @@ def test_an_unreadable_picture_is_left_out_and_reported(scene: Scene) -> None:
     file = Path(scene.paths[truncated])
     file.write_bytes(file.read_bytes()[:300])
     Path(scene.paths[gone]).unlink()
-    planned = replace(job, contents=tuple(digest_file(file) if item == truncated else "" for item in job.items))
+    planned = with_contents(job, [digest_file(file) if item == truncated else "" for item in job.items])
     result, shard = scene.run(planned)
     assert [sample_id for sample_id, _ in result.failed_items] == [truncated, gone]
     assert result.failed_items[1][1] == "missing: the file is gone"
@@ -103,7 +105,7 @@ def test_job_of_unreadable_pictures_gives_an_empty_shard(scene: Scene) -> None:
     job = scene.job()
     for path in scene.paths.values():
         Path(path).write_bytes(b"not a picture")
-    result, shard = scene.run(replace(job, contents=("",) * 7))
+    result, shard = scene.run(with_contents(job, [""] * 7))
     assert len(result.failed_items) == 7
     assert map_member(shard, "global_pool").shape == (0, scene.recipe.encoder.dim)
 

@@ -230,7 +230,7 @@ def value_of(sample_id: str) -> float:
 def queue(tmp_path: Path) -> JobQueue:
     """Ten samples in jobs of four; s5 failed, and the last job was never done."""
     queue = JobQueue.load(tmp_path)
-    state = queue.plan([(name, "c") for name in IDS], fingerprint=PRINT, output_pattern=PATTERN, job_size=4)
+    state = queue.plan(IDS, ["c"] * len(IDS), fingerprint=PRINT, output_pattern=PATTERN, job_size=4)
     for job in state.pending[:2]:
         kept = [name for name in job.items if name != "s5"]
         rows = np.array([[value_of(name)] * 3 for name in kept], np.float16)

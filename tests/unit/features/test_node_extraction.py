@@ -20,8 +20,8 @@ def planned(tmp_path: Path) -> tuple[Job, dict[str, str]]:
     paths = {name: str(tmp_path / name) for name in ("a.jpg", "b.jpg")}
     for name, path in paths.items():
         Path(path).write_bytes(f"content of {name}".encode())
-    items = [(name, digest_bytes(Path(path).read_bytes())) for name, path in paths.items()]
-    (job,) = plan_jobs(items, fingerprint="f" * 16, output_pattern="{first}-{last}.npz", previous=[])
+    contents = [digest_bytes(Path(path).read_bytes()) for path in paths.values()]
+    (job,) = plan_jobs(list(paths), contents, fingerprint="f" * 16, output_pattern="{first}-{last}.npz", previous=[])
     return job, paths
 
 

@@ -38,8 +38,9 @@ class Photos:
     folder: Path
 
     def jobs(self) -> list[Job]:
-        items = [(sample_id, digest_file(Path(path)) if Path(path).exists() else "") for sample_id, path in self.paths.items()]
-        return plan_jobs(items, fingerprint="f" * 64, output_pattern="shards/{first}-{last}.npz", previous=[], job_size=5)
+        contents = [digest_file(Path(path)) if Path(path).exists() else "" for path in self.paths.values()]
+        pattern = "shards/{first}-{last}.npz"
+        return plan_jobs(list(self.paths), contents, fingerprint="f" * 64, output_pattern=pattern, previous=[], job_size=5)
 
     def one_by_one(self) -> Shards:
         extractor = Extractor(self.engine, self.recipe, PictureReader(self.recipe, self.paths), self.folder / "plain")

@@ -13,7 +13,8 @@ PATTERN = "encoder_x-1a2b3c4d/img_{first:06d}-{last:06d}.npz"
 
 def plan(items: dict[str, str], previous: list[Job] | None = None, *, unfinished: tuple[str, ...] = ()) -> list[Job]:
     return plan_jobs(
-        list(items.items()),
+        list(items),
+        list(items.values()),
         fingerprint=FINGERPRINT,
         output_pattern=PATTERN,
         previous=previous or [],
@@ -67,17 +68,17 @@ def test_ordinals_and_numbers_are_never_reused() -> None:
 
 
 def test_jobs_of_another_fingerprint_are_not_mixed_in() -> None:
-    other = plan_jobs([("a", "1")], fingerprint="ffff0000", output_pattern="o/{first}-{last}", previous=[])
+    other = plan_jobs(["a"], ["1"], fingerprint="ffff0000", output_pattern="o/{first}-{last}", previous=[])
     assert [job.items for job in plan({"a": "1"}, other)] == [("a",)]
     assert plan({"a": "1"}, other)[0].inputs != other[0].inputs
 
 
 def test_an_id_that_occurs_twice_is_refused_by_name() -> None:
     with refused("duplicate-items"):
-        plan_jobs([("a", "1"), ("a", "2")], fingerprint=FINGERPRINT, output_pattern=PATTERN, previous=[])
+        plan_jobs(["a", "a"], ["1", "2"], fingerprint=FINGERPRINT, output_pattern=PATTERN, previous=[])
 
 
 @pytest.mark.parametrize("pattern", ["../out_{first}", "/tmp/out_{first}", "a/../../b", "C:/x", "a\\..\\b", ""])
 def test_an_output_outside_the_folder_is_refused(pattern: str) -> None:
     with refused("outside-queue"):
-        plan_jobs([("a", "1")], fingerprint=FINGERPRINT, output_pattern=pattern, previous=[])
+        plan_jobs(["a"], ["1"], fingerprint=FINGERPRINT, output_pattern=pattern, previous=[])

@@ -11,10 +11,10 @@ from unchoke.jobs.name_places import Places
 NAMES = st.lists(st.text(max_size=3), max_size=30, unique=True)
 
 
-@given(NAMES, st.lists(st.text(max_size=3), max_size=30), st.booleans(), st.booleans())
-def test_every_name_is_found_where_it_stands(names: list[str], asked: list[str], ordered: bool, distinct: bool) -> None:
+@given(NAMES, st.lists(st.text(max_size=3), max_size=30), st.booleans())
+def test_every_name_is_found_where_it_stands(names: list[str], asked: list[str], ordered: bool) -> None:
     names = sorted(names) if ordered else names
-    places = Places(names, distinct=distinct)
+    places = Places(names)
     wanted = [names.index(name) if name in names else None for name in asked]
     assert [places.find(name) for name in asked] == wanted
     assert list(places.find_all(asked)) == wanted

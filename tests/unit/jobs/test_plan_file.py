@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import pickle
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,14 @@ def unsealed(file: Path, text: str) -> list[Job]:
 
 
 def jobs_of(*items: str, fingerprint: str = "1a2b3c4d", job_size: int = 64) -> list[Job]:
-    pairs = [(item, "c") for item in items]
-    return plan_jobs(pairs, fingerprint=fingerprint, output_pattern="e/{first}-{last}.npz", previous=[], job_size=job_size)
+    return plan_jobs(
+        items, ["c"] * len(items), fingerprint=fingerprint, output_pattern="e/{first}-{last}.npz", previous=[], job_size=job_size
+    )
 
 
 def test_awkward_ids_survive(file: Path) -> None:
     jobs = jobs_of("a, b", 'quo"te', "new\nline", "\udcff raw", "-dash", "naïve 🌿", "C:\\x\\y", "nul\0")
-    assert save_jobs(file, jobs) == jobs
+    save_jobs(file, jobs)
     assert list(load_jobs(file)) == jobs
 
 
@@ -47,7 +47,7 @@ def test_the_same_jobs_give_the_same_bytes_in_any_order(file: Path) -> None:
 def test_a_very_large_job_can_be_read_back(file: Path) -> None:
     jobs = jobs_of(*(f"item_{number:020d}" for number in range(8000)), job_size=8000)
     before = csv.field_size_limit()
-    assert save_jobs(file, jobs) == jobs
+    save_jobs(file, jobs)
     assert list(load_jobs(file)) == jobs
     assert csv.field_size_limit() == before
 
@@ -77,25 +77,3 @@ def test_a_path_out_of_the_folder_is_refused(file: Path) -> None:
 def test_a_plan_from_before_there_were_seals_is_read(file: Path) -> None:
     save_jobs(file, jobs_of("a", "b", "c", job_size=2))
     assert [job.items for job in unsealed(file, file.read_text())] == [("a", "b"), ("c",)]
-
-
-def test_members_are_those_of_the_plan_that_was_read(file: Path) -> None:
-    before = save_jobs(file, jobs_of("a", "b"))
-    read = list(load_jobs(file))
-    save_jobs(file, jobs_of("other", "and", "longer", "names"))
-    assert read[0].items == before[0].items == ("a", "b")
-
-
-def test_a_job_is_sent_to_another_process_with_its_members(file: Path) -> None:
-    (job,) = save_jobs(file, jobs_of("a", "b"))
-    sent = pickle.loads(pickle.dumps(job))
-    assert sent == job
-    assert type(sent.items) is type(sent.contents) is tuple
-
-
-def test_plan_changed_while_used_is_not_believed(file: Path) -> None:
-    (job,) = save_jobs(file, jobs_of("a", "b"))
-    with file.open("r+b") as opened:
-        opened.write(b"#" * file.stat().st_size)
-    with refused("damaged-queue", "jobs_queue.csv"):
-        tuple(job.items)

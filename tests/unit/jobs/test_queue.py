@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from errors import refused
-from unchoke.core.fingerprint import digest_file
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import JobResult
@@ -20,7 +21,7 @@ ITEMS = {"a": "1", "b": "2", "c": "3", "d": "4"}
 
 def plan(queue: JobQueue, items: dict[str, str], *, fingerprint: str = FINGERPRINT) -> QueueState:
     pattern = f"e-{fingerprint[:8]}/img_{{first:06d}}-{{last:06d}}.npz"
-    return queue.plan(list(items.items()), fingerprint=fingerprint, output_pattern=pattern, job_size=2)
+    return queue.plan(list(items), list(items.values()), fingerprint=fingerprint, output_pattern=pattern, job_size=2)
 
 
 def do(queue: JobQueue, job: Job) -> None:
@@ -184,7 +185,7 @@ def test_sweeping_removes_what_a_kill_left_and_nothing_else(queue: JobQueue) -> 
 
 def test_no_job_ever_leaves_the_plan(queue: JobQueue) -> None:
     queue.save_plan([])
-    queue.save_plan(plan_jobs([("z", "1")], fingerprint="99999999", output_pattern="z/{first}", previous=[]))
+    queue.save_plan(plan_jobs(["z"], ["1"], fingerprint="99999999", output_pattern="z/{first}", previous=[]))
     assert len(JobQueue.load(queue.folder).jobs()) == 3
 
 
@@ -218,3 +219,37 @@ def test_damaged_plan_is_refused_with_the_way_on(queue: JobQueue) -> None:
     assert caught.value.try_.startswith("delete jobs_queue.csv")
     queue.file.unlink()
     assert plan(JobQueue.load(queue.folder), ITEMS).pending == []
+
+
+def test_among_many_jobs_only_touched_artefacts_are_read_again(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.jobs.queue.TRUST_FROM", 2)
+    read: list[Path] = []
+    monkeypatch.setattr("unchoke.jobs.queue.digest_file", lambda file: read.append(file) or digest_file(file))
+    assert not pending(queue)
+    assert not read
+    touched, damaged = (queue.artefact(job) for job in queue.jobs())
+    found = damaged.stat()
+    os.utime(touched)
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"#")
+    os.utime(damaged, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert pending(queue) == ["1a2b3c4d-00001"]
+    assert read == [touched, damaged]
+
+
+def test_logs_of_earlier_versions_are_unpacked(queue: JobQueue) -> None:
+    """Thousands of records were kept in logs; of three here one line is damaged, and one job was begun again."""
+    plan(queue, {**ITEMS, "e": "5", "f": "6"})
+    do(queue, queue.jobs()[2])
+    lines = []
+    for file in sorted(queue.folder.glob("*.done")):
+        fields = json.loads(file.read_text())
+        stamp = fields.pop("stamp")
+        del fields["seal"]
+        lines.append(json.dumps({**fields, "stamp": stamp, "seal": digest([fields, stamp])}))
+        file.unlink()
+    lines[1] = lines[1].replace('"num_items": 2', '"num_items": 3')
+    (queue.folder / "jobs_done_00001.jsonl").write_text("\n".join(["{}", *lines]))
+    (queue.folder / "job_1a2b3c4d-00002_20260131T101500.123456Z.begun").write_text("{}")
+    assert pending(queue) == ["1a2b3c4d-00001", "1a2b3c4d-00002"]
+    assert [file.name.split("_")[1] for file in queue.folder.glob("job_*")] == ["1a2b3c4d-00000"]
+    assert not list(queue.folder.glob("jobs_done_*"))

@@ -28,8 +28,8 @@ FINGERPRINT = "1a2b3c4d"
 def queue(tmp_path: Path) -> JobQueue:
     """Six jobs of two items, none done."""
     queue = JobQueue.load(tmp_path)
-    items = [(f"item_{number}", "c") for number in range(12)]
-    queue.plan(items, fingerprint=FINGERPRINT, output_pattern="e/{first}-{last}.txt", job_size=2)
+    ids = [f"item_{number}" for number in range(12)]
+    queue.plan(ids, ["c"] * len(ids), fingerprint=FINGERPRINT, output_pattern="e/{first}-{last}.txt", job_size=2)
     return queue
 
 

@@ -374,7 +374,7 @@ def run(
     recipe = PatchRecipe(pyramid.spec, READING, ("B2", "B3"), {}, "torch", "f32", num_augmented)
     read = PatchInputs(FakeReader(), known, recipe.num_views)  # type: ignore[arg-type]
     extractor = Extractor(engine, recipe, read, folder, read_threads)
-    job = Job("j-00000", 0, len(items) - 1, tuple(items), "inputs", "a/img.npz", tuple("" for _ in items))
+    job = Job.of("j-00000", 0, items, [""] * len(items), output="a/img.npz", fingerprint="f")
     result = extractor(job)
     assert result.num_items == len(items) and result.size_bytes == (folder / "a/img.npz").stat().st_size
     with np.load(folder / "a/img.npz") as shard:

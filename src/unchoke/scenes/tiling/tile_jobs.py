@@ -33,7 +33,7 @@ from unchoke.jobs.cluster.homing import marked
 from unchoke.jobs.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice, one_host_each
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, ProcessEngine
-from unchoke.jobs.job_plan import Job, inputs_digest
+from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
@@ -136,16 +136,8 @@ def plan_jobs(specs: Sequence[TileSpec], *, fingerprint: str) -> dict[str, Strip
         for strip in strips[spec.facts.scene_id]:
             items = tuple(window.tile_id for window in strip.windows)
             contents = (key[:16],) * len(items)
-            job = Job(
-                job_id=f"{key[:12]}-{strip.number:05d}",
-                first=ordinal,
-                last=ordinal + len(items) - 1,
-                items=items,
-                inputs=inputs_digest(fingerprint, items, contents),
-                output=f"{placed.folder}/strip_{strip.number:04d}.json",
-                contents=contents,
-                fingerprint=fingerprint,
-            )
+            job_id, output = f"{key[:12]}-{strip.number:05d}", f"{placed.folder}/strip_{strip.number:04d}.json"
+            job = Job.of(job_id, ordinal, items, contents, output=output, fingerprint=fingerprint)
             jobs[job.job_id] = StripJob(job, placed, strip)
             ordinal += len(items)
     return jobs
