@@ -1,9 +1,8 @@
 """Is a trick faster than the plain way by more than noise, and does it give the same numbers?
 
-In: two callables that each do a piece of work and return its seconds; outputs and gradients of both ways, as arrays; or work that
-can be done in several ways (a `Workload`) and two of them. Out: a `Speedup` (the ratio with its interval), a `Likeness` (equal or
-not, within which tolerance), or an `Attempt`, which is both. What the work is, and what to do about the answer, is decided
-elsewhere.
+In: two callables that each do a piece of work and return its seconds; outputs and gradients of both ways, as arrays. Out: a
+`Speedup` (the ratio with its interval), a `Likeness` (equal or not, within which tolerance). What follows from it is decided in
+`trials.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,6 @@ Array = NDArray[np.float32]
 MARGIN = 0.02
 """A gain counts from here on: two per cent are not worth another way of computing."""
 MIN_PAIRS = 3
-NO_TIME = "there was no time left for it: ask for more --minutes"
-_LOOKS = 3
 _RESAMPLES = 2_000
 _MOST_PAIRS = 24
 _NORMAL = 1.96
@@ -199,100 +196,3 @@ def _cosine(left: Array, right: Array) -> float:
     one, other = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
     norm = float(np.linalg.norm(one) * np.linalg.norm(other))
     return float(one @ other) / norm if norm > 0 else float(np.array_equal(one, other))
-
-
-class Setup(Protocol):
-    """A way to do the work: a frozen value with an attribute for each switch."""
-
-    def changed(self, name: str, value: Any) -> Self:
-        """The same with one switch set."""
-        ...
-
-
-S = TypeVar("S", bound=Setup)
-W = TypeVar("W", bound=Setup, contravariant=True)
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One way held against another: whether its numbers are right, and if so how fast it is. `setup_s` went before that.
-
-    `why_not` says why neither is known.
-    """
-
-    likeness: Likeness
-    compared: Speedup | None = None
-    setup_s: float = 0.0
-    why_not: str = ""
-
-
-class Workload(Protocol[W]):
-    """Something that is done over and over, and may be done in several ways."""
-
-    @property
-    def block_s(self) -> float:
-        """About how long one timed piece takes."""
-        ...
-
-    def alike(self, setup: W) -> Likeness:
-        """Whether the numbers of this way are those of the plain one."""
-        ...
-
-    def timed(self, setup: W, what: str, /) -> Callable[[], float]:
-        """Do a piece of the work, warm, and return the seconds of each sample."""
-        ...
-
-    def let_go(self, *but: W) -> None:
-        """Forget what other ways than these need."""
-        ...
-
-
-class SeparateAttempt(Protocol[W]):
-    """The same as `attempt`, in another process that is ended when the time is over."""
-
-    def __call__(self, now: W, trick: W, *, timed: str, budget_s: float) -> Attempt: ...
-
-
-class Deadline:
-    """How much time is left."""
-
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._ends_s, self.total_s = clock, clock() + seconds, seconds
-
-    @property
-    def left_s(self) -> float:
-        return self._ends_s - self._clock()
-
-    @property
-    def spent_s(self) -> float:
-        return self.total_s - self.left_s
-
-    def share(self, part: float) -> Deadline:
-        """A deadline of its own for a part of what is left."""
-        return Deadline(max(0.0, self.left_s * part), clock=self._clock)
-
-
-def attempt(work: Workload[S], now: S, trick: S, *, timed: str, budget_s: float) -> Attempt:
-    """Equal? Then how fast? The time it takes to get ready counts towards `budget_s`, but an answer is given."""
-    started_s = time.monotonic()
-    likeness = work.alike(trick)
-    if not likeness.equal:
-        return Attempt(likeness)
-    run_now, run_trick = work.timed(now, timed), work.timed(trick, timed)
-    setup_s = time.monotonic() - started_s
-    left_s = max(budget_s - setup_s, needed_s(work))
-    return Attempt(likeness, compare(run_now, run_trick, budget_s=left_s, min_pairs=MIN_PAIRS), setup_s)
-
-
-def quickest(run: Callable[[], float], *, budget_s: float) -> float:
-    """Of three, as far as time goes: a busy moment of the machine should not decide how large pieces are."""
-    started_s = time.monotonic()
-    found = [run()]
-    while len(found) < _LOOKS and time.monotonic() - started_s < budget_s:
-        found.append(run())
-    return min(found)
-
-
-def needed_s(work: Workload[S]) -> float:
-    """What the fewest measurements that give an answer take."""
-    return 2 * (MIN_PAIRS + 1) * work.block_s

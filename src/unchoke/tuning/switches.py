@@ -11,40 +11,21 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unchoke.core.settings import Settings, flag, flag_off
 from unchoke.features.recipe import FULL
+from unchoke.tuning.trials import Switch
 
 if TYPE_CHECKING:
     from unchoke.tuning.tune_frozen import FrozenSetup, FrozenWork
     from unchoke.tuning.tune_training import TrainSetup
-
 
 SET = "set: "
 """How the reason begins for what is not tried because the user decided it."""
 _SMALLEST_PART = 4
 _CLOSER = ("1", "1.4")
 """Decoding closer to the size needed than usual: features drift, and agreement decides."""
-
-
-@dataclass(frozen=True)
-class Switch:
-    """Something that can be done in another way: the name of a field of the set-up, and the values to try, in order.
-
-    `why_not` says why nothing is tried. `timed` is what the work times for it. On a `ladder`, a value is tried only while the one
-    before it was kept. What is tried `apart` runs in a process of its own, which can be ended. `repays`: every run pays for
-    getting ready, and must be long enough to gain more than that. `loads`: it can only make loading faster.
-    """
-
-    name: str
-    values: tuple[Any, ...] = ()
-    why_not: str = ""
-    timed: str = "train"
-    ladder: bool = False
-    apart: bool = False
-    repays: bool = False
-    loads: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,67 +37,47 @@ class Circumstances:
     convolutions: bool
     batch_norm_trains: bool
     memory_is_planned: bool
-    num_judged_at_once: int
-    caches: tuple[str, ...] = ()
-    glibc: bool = True
-    largest_step: int = 2**30
-    """How many samples the steps have that are compared, at most."""
+    caches: tuple[str, ...]
+    glibc: bool
 
 
-def train_switches(settings: Settings, now: TrainSetup, about: Circumstances) -> list[Switch]:
-    """The switches of a training, in the order they are tried."""
+def train_switches(settings: Settings, now: TrainSetup, about: Circumstances, *, largest_step: int = 2**30) -> list[Switch]:
+    """The switches of a training, in the order they are tried. `largest_step`: samples of the steps that are compared."""
     no_convolutions = "" if about.convolutions else "does not apply: the part that trains has no convolutions"
     no_copies = "does not apply: nothing is copied to another device" if about.on_cpu else ""
     no_glibc = "" if about.on_cpu and about.glibc else "does not apply: only glibc on Linux hands freed tensors back page by page"
-    readers = tuple(num for num in dict.fromkeys([1, 2 * max(1, now.workers)]) if num != now.workers)
+    no_bf16 = "" if about.has_bf16 or not about.on_cpu else "does not apply: this CPU has no bfloat16 instructions"
+    if now.train_precision != "f32":
+        no_bf16 = f"{now.train_precision} already, and its numbers were compared with float32's"
+
+    sizes = tuple(now.sub_batch // part for part in (2, 4, 8) if now.sub_batch // part >= _SMALLEST_PART)
+    undivided = "" if sizes else "the batch is too small to be divided"
+    if about.memory_is_planned:
+        undivided = "does not apply: what fits is measured before each run, with a limit or on a device"
+    elif now.sub_batch > largest_step:
+        undivided = "a whole batch takes too long for that: its parts cannot be compared with it in time"
+    elif about.batch_norm_trains:
+        undivided = "does not apply: batch statistics are trained, and depend on it"
+
+    fewer = tuple(num for num in (now.threads // 2, now.threads // 4) if num >= 1)
+    no_threads = "" if fewer else "one thread is all there is"
+    caches = tuple(mode for mode in about.caches if mode != now.cache)
+    no_cache = "" if caches else "decoded pictures fit nowhere else"
+    if not now.cache:
+        no_cache = "does not apply: activations are cached, not pictures"
+    loaders = tuple(num for num in dict.fromkeys([1, 2 * max(1, now.workers)]) if num != now.workers)
     found = [
-        _precision(now, about),
+        Switch("train_precision", ("bf16",) if about.on_cpu else ("bf16", "f16"), why_not=no_bf16),
         Switch("channels_last", (not now.channels_last,), why_not=no_convolutions),
-        _sub_batch(now, about),
-        _threads(now, about),
-        _cache(now, about),
-        Switch("workers", readers, loads=True),
+        Switch("sub_batch", sizes, why_not=undivided, ladder=True),
+        Switch("threads", fewer, why_not=no_threads if about.on_cpu else "does not apply: the device computes", ladder=True),
+        Switch("cache", caches, why_not=no_cache, loads=True),
+        Switch("workers", loaders, loads=True),
         Switch("pin_memory", (not now.pin_memory,), why_not=no_copies, loads=True),
-        _eval_batch(now, about),
         Switch("keep_freed_memory", (not now.keep_freed_memory,), why_not=no_glibc),
-        _compile(now, about),
+        Switch("compile", (True,), why_not="on already" if now.compile else _no_compiler(on_cpu=about.on_cpu), apart=True),
     ]
     return [_unless_set(settings, switch) for switch in found]
-
-
-def frozen_switches(settings: Settings, now: FrozenSetup, work: FrozenWork, labels: Sequence[str]) -> list[Switch]:
-    """The switches of the frozen part; `labels` are the engines that may suit this machine, the most promising first."""
-    streams = now.engine.startswith("openvino:")
-    others = tuple(label for label in labels if label != now.engine)
-    given = " ".join(f"{flag(name)} {value}" for name in ("engine", "precision") if (value := getattr(settings, name)))
-    most = max(1, work.num_inputs // now.engine_streams)
-    batches = tuple(size for size in (2 * now.encode_batch, 4 * now.encode_batch, now.encode_batch // 2) if 1 <= size <= most)
-    engine = Switch("engine", others, why_not=f"{SET}{given}" if given else "" if others else "no other engine suits here")
-    why_no_streams = "" if settings.workers is None else f"{SET}--workers {settings.workers}"
-    if not streams:
-        why_no_streams = "does not apply: torch runs one batch at a time, on all cores or on the device"
-    sizes = [
-        _decode_scale(settings, now, work),
-        Switch("encode_batch", batches, why_not="" if batches else "too few pictures to fill other batches"),
-        Switch(
-            "engine_streams",
-            tuple(num for num in (2 * now.engine_streams, now.engine_streams // 2) if num >= 1),
-            why_not=why_no_streams,
-        ),
-        Switch("decode_threads", (now.engine_streams,) if streams else (2 * max(1, now.decode_threads),), loads=True),
-    ]
-    return [*sizes, engine] if now.engine == labels[0] else [engine, *sizes]
-
-
-def _decode_scale(settings: Settings, now: FrozenSetup, work: FrozenWork) -> Switch:
-    """Scales at which at least one picture of the sample would be decoded smaller than now."""
-    if settings.views:
-        return Switch("decode_scale", why_not="does not apply: augmented views show parts of a picture, which need more of it")
-    usual = work.shrinks(now.decode_scale)
-    closer = tuple(scale for scale in _CLOSER if (work.shrinks(scale) > usual).any())
-    larger = (FULL,) if (usual > 1).any() else ()
-    why_not = "" if closer + larger else "does not apply: no picture of the sample is large enough to be decoded smaller"
-    return Switch("decode_scale", closer + larger, why_not=why_not, loads=True)
 
 
 def _unless_set(settings: Settings, switch: Switch) -> Switch:
@@ -128,54 +89,40 @@ def _unless_set(settings: Settings, switch: Switch) -> Switch:
     return Switch(switch.name, why_not=f"{SET}{typed}" if isinstance(value, bool) else f"{SET}{typed} {value}")
 
 
-def _precision(now: TrainSetup, about: Circumstances) -> Switch:
-    if now.train_precision != "f32":
-        return Switch("train_precision", why_not=f"{now.train_precision} already, and its numbers were compared with float32's")
-    if about.on_cpu:
-        why_not = "" if about.has_bf16 else "does not apply: this CPU has no bfloat16 instructions, and emulating them is slower"
-        return Switch("train_precision", ("bf16",), why_not=why_not)
-    return Switch("train_precision", ("bf16", "f16"))
-
-
-def _sub_batch(now: TrainSetup, about: Circumstances) -> Switch:
-    if about.memory_is_planned:
-        return Switch("sub_batch", why_not="does not apply: what fits is measured before each run, with a limit or on a device")
-    if now.sub_batch > about.largest_step:
-        return Switch("sub_batch", why_not="a whole batch takes too long for that: its parts cannot be compared with it in time")
-    if about.batch_norm_trains:
-        return Switch("sub_batch", why_not="does not apply: batch statistics are trained, and depend on it")
-    sizes = tuple(now.sub_batch // part for part in (2, 4, 8) if now.sub_batch // part >= _SMALLEST_PART)
-    return Switch("sub_batch", sizes, why_not="" if sizes else "the batch is too small to be divided", ladder=True)
-
-
-def _eval_batch(now: TrainSetup, about: Circumstances) -> Switch:
-    if about.memory_is_planned:
-        return Switch("eval_batch", why_not="does not apply: what fits is measured before each run, with a limit or on a device")
-    at_once = min(now.eval_batch, about.num_judged_at_once)
-    sizes = tuple(size for size in (at_once // 2, at_once // 4) if size >= 1)
-    why_not = "" if sizes else "the val split is too small for it to matter"
-    return Switch("eval_batch", sizes, why_not=why_not, timed="evaluate", ladder=True)
-
-
-def _threads(now: TrainSetup, about: Circumstances) -> Switch:
-    if not about.on_cpu:
-        return Switch("threads", why_not="does not apply: the device computes")
-    fewer = tuple(num for num in (now.threads // 2, now.threads // 4) if num >= 1)
-    return Switch("threads", fewer, why_not="" if fewer else "one thread is all there is", ladder=True)
-
-
-def _cache(now: TrainSetup, about: Circumstances) -> Switch:
-    if not now.cache:
-        return Switch("cache", why_not="does not apply: activations are cached, not pictures")
-    others = tuple(mode for mode in about.caches if mode != now.cache)
-    return Switch("cache", others, why_not="" if others else "decoded pictures fit nowhere else", loads=True)
-
-
-def _compile(now: TrainSetup, about: Circumstances) -> Switch:
-    if about.on_cpu:
+def _no_compiler(*, on_cpu: bool) -> str:
+    """Why torch.compile cannot be tried; empty if it can."""
+    if on_cpu:
         compilers = (os.environ.get("CXX", ""), "g++", "clang++", "c++", "cl")
         lacking = "" if any(map(shutil.which, filter(None, compilers))) else "a C++ compiler"
     else:
         lacking = "" if find_spec("triton") else "triton"
-    why_not = f"does not apply: torch.compile needs {lacking}, which is not installed" if lacking else ""
-    return Switch("compile", (True,), why_not=why_not or ("on already" if now.compile else ""), apart=True, repays=True)
+    return f"does not apply: torch.compile needs {lacking}, which is not installed" if lacking else ""
+
+
+def frozen_switches(settings: Settings, now: FrozenSetup, work: FrozenWork, labels: Sequence[str]) -> list[Switch]:
+    """The switches of the frozen part; `labels` are the engines that may suit this machine, the most promising first."""
+    streams = now.engine.startswith("openvino:")
+    others = tuple(label for label in labels if label != now.engine)
+    given = " ".join(f"{flag(name)} {value}" for name in ("engine", "precision") if (value := getattr(settings, name)))
+    no_engine = f"{SET}{given}" if given else "" if others else "no other engine suits here"
+
+    usual = work.shrinks(now.decode_scale)
+    scales = tuple(scale for scale in _CLOSER if (work.shrinks(scale) > usual).any()) + ((FULL,) if (usual > 1).any() else ())
+    no_scale = "" if scales else "does not apply: no picture of the sample is large enough to be decoded smaller"
+    if settings.views:
+        no_scale = "does not apply: augmented views show parts of a picture, which need more of it"
+
+    most = max(1, work.num_inputs // now.engine_streams)
+    batches = tuple(size for size in (2 * now.encode_batch, 4 * now.encode_batch, now.encode_batch // 2) if 1 <= size <= most)
+    no_streams = "" if settings.workers is None else f"{SET}--workers {settings.workers}"
+    if not streams:
+        no_streams = "does not apply: torch runs one batch at a time, on all cores or on the device"
+    stream_counts = tuple(num for num in (2 * now.engine_streams, now.engine_streams // 2) if num)
+    engine = Switch("engine", others, why_not=no_engine)
+    sizes = [
+        Switch("decode_scale", scales, why_not=no_scale, loads=True),
+        Switch("encode_batch", batches, why_not="" if batches else "too few pictures to fill other batches"),
+        Switch("engine_streams", stream_counts, why_not=no_streams),
+        Switch("decode_threads", (now.engine_streams,) if streams else (2 * max(1, now.decode_threads),), loads=True),
+    ]
+    return [*sizes, engine] if now.engine == labels[0] else [engine, *sizes]

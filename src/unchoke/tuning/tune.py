@@ -10,11 +10,9 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +23,17 @@ from unchoke.core.settings import Settings, typed_options
 from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_name, save_verdicts
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
+from unchoke.features.cut import NONE
 from unchoke.runs.session import Session, open_session
-from unchoke.tuning.compare import Deadline
-from unchoke.tuning.switches import SET, Switch
-from unchoke.tuning.tune_result import TunedPart, TuneResult, in_order
+from unchoke.training.inputs import refuse_unused, trains_network
+from unchoke.tuning.switches import SET
+from unchoke.tuning.trials import Deadline, PartTuner, Switch, planned
+from unchoke.tuning.tune_result import TunedPart, TuneResult
 
 if TYPE_CHECKING:
     from unchoke.features.encoders import Encoder
     from unchoke.training.network.photo_job import SourceSpec
     from unchoke.tuning.tune_data import Sample
-    from unchoke.tuning.tune_trials import TuneTask
 
 _FROZEN_SHARE = 0.4
 """Of the time, where a part trains as well."""
@@ -72,172 +71,147 @@ def tune(
     deadline = Deadline(60 * minutes)
     typed = {"data": data, **options}
     with open_session(typed, out=out, on_event=on_event, remembering=not dry_run) as session:
-        tuning = _Tuning(session, deadline, dry_run=dry_run)
-        parts = tuning.run(again=again)
-        command = shlex.join(["unchoke", "train", *typed_options(typed)]) + out_option(session.workspace.root)
+        refuse_unused(session.settings)
+        earlier = None if again else _still_holds(session)
+        already_done = earlier is not None and not any(_is_open(one, session.settings) for one in earlier.verdicts.values())
+        notes: list[str] = []
+        if earlier is not None and already_done:
+            tuned = earlier
+            by_verdict = sorted(earlier.verdicts.values(), key=lambda one: ("kept", "refused", "not tried").index(one.verdict))
+            parts = [TunedPart("what was found", by_verdict)]
+        else:
+            decided = [one for one in earlier.verdicts.values() if one.verdict != "not tried"] if earlier else []
+            parts = _Tuning(session, deadline, decided, notes, dry_run=dry_run).run()
+            verdicts = {name: one for part in parts for name, one in part.verdicts().items()}
+            found_on, today = session.found_on, date.today().isoformat()
+            tuned = TuningVerdicts(model_name(session.settings), session.settings.data, today, found_on, verdicts)
+            if not dry_run:
+                save_verdicts(session.workspace, tuned)
         return TuneResult(
-            tuned=tuning.tuned,
+            tuned=tuned,
             parts=parts,
             workspace=session.workspace.root,
             seconds=deadline.spent_s,
             minutes=minutes,
-            next_command=command,
-            notes=tuning.notes,
-            already_done=tuning.already_done,
+            next_command=shlex.join(["unchoke", "train", *typed_options(typed)]) + out_option(session.workspace.root),
+            notes=notes,
+            already_done=already_done,
             dry_run=dry_run,
         )
 
 
+def _still_holds(session: Session) -> TuningVerdicts | None:
+    """What earlier trials said, as long as nothing changed since."""
+    found = load_verdicts(session.workspace, session.settings)
+    if found is not None and (changed := found.outdated(session.found_on, session.settings.data)):
+        session.warn(f"everything is tried again: {changed}")
+        return None
+    return found
+
+
+def _is_open(verdict: Verdict, settings: Settings) -> bool:
+    """Whether there is something to try that there was no time for, or that was set then and is not now."""
+    if verdict.verdict != "not tried":
+        return False
+    return verdict.value is not None or (verdict.reason.startswith(SET) and getattr(settings, verdict.switch, None) is None)
+
+
+@dataclass
 class _Tuning:
-    """One command at work."""
+    """One command at work. `earlier` are verdicts that still hold; `notes` is what a reader should know beside the result."""
 
-    def __init__(self, session: Session, deadline: Deadline, *, dry_run: bool) -> None:
-        self._session, self._deadline, self._dry_run = session, deadline, dry_run
-        self._earlier: dict[str, Verdict] = {}
-        self.tuned = TuningVerdicts(model_name(session.settings), session.settings.data, found_on=session.found_on)
-        self.notes: list[str] = []
-        self.already_done = False
+    session: Session
+    deadline: Deadline
+    earlier: Sequence[Verdict]
+    notes: list[str]
+    dry_run: bool
 
-    def run(self, *, again: bool) -> list[TunedPart]:
-        from unchoke.training.inputs import refuse_unused, trains_network
-        from unchoke.tuning.tune_data import take_sample
+    def run(self) -> list[TunedPart]:
+        """The frozen part, if there is one, then the part that trains."""
+        from unchoke.features.prepare_engine import open_encoder
+        from unchoke.tuning.tune_data import pixel_source, take_sample
 
-        session = self._session
-        refuse_unused(session.settings)
-        before = None if again else self._still_holds()
-        if before is not None and not any(_left_over(one, session.settings) for one in before.verdicts.values()):
-            self.tuned, self.already_done = before, True
-            return [TunedPart("what was found", "images", in_order(before.verdicts))]
-        self._earlier = {name: one for name, one in before.verdicts.items() if one.verdict != "not tried"} if before else {}
+        session, notes = self.session, self.notes
         with session.stage("sample", "pictures to try things on"):
             sample = take_sample(session)
         if sample.num_unreadable:
-            self.notes.append(f"{format_count(sample.num_unreadable, 'picture')} could not be read and played no part")
-        self.notes += _busy(session.machine.cores)
+            notes.append(f"{format_count(sample.num_unreadable, 'picture')} could not be read and played no part")
+        load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, session.machine.cores
+        if load >= cores:
+            busy = f"the machine is busy (load {load:.1f} on {format_count(cores, 'core')})"
+            notes.append(f"{busy}: on a quiet one more would be found out")
         session.remember_settings()
-        with self._folder() as folder:
-            parts = self._tune(sample, folder, trains=trains_network(session.settings))
-        self.tuned = replace(self.tuned, date=date.today().isoformat())
-        if not self._dry_run:
-            save_verdicts(session.workspace, self.tuned)
-        return parts
-
-    def _still_holds(self) -> TuningVerdicts | None:
-        """What earlier trials said, as long as nothing changed since."""
-        session = self._session
-        found = load_verdicts(session.workspace, session.settings)
-        if found is not None and (changed := found.outdated(session.found_on, session.settings.data)):
-            session.warn(f"everything is tried again: {changed}")
-            return None
-        return found
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """A folder on the workspace's disk for what trials write; one left by a kill is swept by the next command."""
-        root = self._session.workspace.root
-        with tempfile.TemporaryDirectory(dir=root, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX) as name:
-            yield Path(name)
-
-    def _tune(self, sample: Sample, folder: Path, *, trains: bool) -> list[TunedPart]:
-        """The frozen part, if there is one, then the part that trains."""
-        from unchoke.features.cut import NONE
-        from unchoke.features.prepare_engine import open_encoder
-        from unchoke.tuning.tune_data import pixel_source
-
-        session = self._session
-        with session.stage("engine", session.settings.encoder):
-            encoder = open_encoder(session)
-        if session.settings.cut == NONE:
-            return [self._trained(sample, encoder, pixel_source(session, sample, encoder), folder)]
-        part, source = self._frozen(sample, encoder, folder, trains=trains)
-        if trains:
-            return [part, self._trained(sample, encoder, source, folder)]
-        self.notes.append("heads train on cached vectors, all of them together in seconds: there is nothing to tune about that")
+        # Trials write on the workspace's disk; a folder left by a kill is swept by the next command.
+        place = tempfile.TemporaryDirectory(dir=session.workspace.root, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+        with place as name:
+            with session.stage("engine", session.settings.encoder):
+                encoder = open_encoder(session)
+            if session.settings.cut == NONE:
+                return [self.training(sample, encoder, pixel_source(session, sample, encoder), Path(name))]
+            trains = trains_network(session.settings)
+            part, source = self.frozen(sample, encoder, Path(name), trains=trains)
+            if trains:
+                return [part, self.training(sample, encoder, source, Path(name))]
+        notes.append("heads train on cached vectors, all of them together in seconds: there is nothing to tune about that")
         return [part]
 
-    def _frozen(self, sample: Sample, encoder: Encoder, folder: Path, *, trains: bool) -> tuple[TunedPart, SourceSpec]:
+    def frozen(self, sample: Sample, encoder: Encoder, folder: Path, *, trains: bool) -> tuple[TunedPart, SourceSpec]:
         """The part before the cut, and what it gives the part that trains."""
         import numpy as np
 
-        from unchoke.features.prepare_engine import OF_PICTURES, wanted_labels
+        from unchoke.features.prepare_engine import OF_PICTURES, kept_choice, wanted_labels
         from unchoke.features.recipe import FULL
-        from unchoke.tuning.bouts import HeldActivations
         from unchoke.tuning.switches import frozen_switches
         from unchoke.tuning.tune_data import quiet
         from unchoke.tuning.tune_frozen import FrozenSetup, FrozenWork
-        from unchoke.tuning.tune_trials import planned, tune_part
+        from unchoke.tuning.tune_training import HeldActivations
 
-        session, silent = self._session, quiet(self._session)
+        session, silent = self.session, quiet(self.session)
         work, labels = FrozenWork.of(silent, encoder, sample.pictures, folder), wanted_labels(silent, OF_PICTURES)
 
         def switches(now: FrozenSetup) -> list[Switch]:
             return frozen_switches(session.settings, now, work, labels)
 
-        if self._dry_run:
+        if self.dry_run:
             before = FrozenSetup.usual(silent.policy, labels[0])
-            return planned(_FROZEN, "images", before, switches(before)), HeldActivations(np.zeros((1, 1), np.float16))
-        self._say_if_begun(work.part)
+            return planned(_FROZEN, before, switches(before)), HeldActivations(np.zeros((1, 1), np.float16))
+        if (begun := kept_choice(session, work.part, OF_PICTURES)) is not None:
+            stays = f"the features of this workspace were begun with {begun['value']} and stay as they are"
+            self.notes.append(f"{stays}: what is kept of the frozen part is used where features are begun anew")
         with session.stage("tune", _FROZEN):
             before = work.first_that_agrees(labels)
             plain = replace(FrozenSetup.usual(silent.policy, "torch:f32"), decode_scale=FULL)
-            task = self._task(_FROZEN, self._deadline.share(_FROZEN_SHARE) if trains else self._deadline)
-            part, verdicts = tune_part(task, work, before, plain, switches)
-        self._keep(verdicts)
-        return part, work.held()
+            deadline = self.deadline.share(_FROZEN_SHARE) if trains else self.deadline
+            tuner = PartTuner(
+                _FROZEN, work, deadline=deadline, on_event=session.on_event, warn=session.warn, earlier=self.earlier
+            )
+            return tuner.run(before, plain, switches), work.held()
 
-    def _say_if_begun(self, part: Encoder) -> None:
-        from unchoke.features.prepare_engine import OF_PICTURES, kept_choice
-
-        kept = kept_choice(self._session, part, OF_PICTURES)
-        if kept is not None:
-            begun = f"the features of this workspace were begun with {kept['value']} and stay as they are"
-            self.notes.append(f"{begun}: what is kept of the frozen part is used where features are begun anew")
-
-    def _trained(self, sample: Sample, encoder: Encoder, source: SourceSpec, folder: Path) -> TunedPart:
+    def training(self, sample: Sample, encoder: Encoder, source: SourceSpec, folder: Path) -> TunedPart:
         """The part that trains."""
         from unchoke.tuning.switches import train_switches
         from unchoke.tuning.tune_data import circumstances, training_job
-        from unchoke.tuning.tune_training import TrainSetup, TrainWork, attempt_apart
-        from unchoke.tuning.tune_trials import planned, tune_part
+        from unchoke.tuning.tune_training import TrainSetup, TrainWork
 
-        session = self._session
+        session = self.session
         job = training_job(session, sample, encoder, source)
         before, about = TrainSetup.of(job), circumstances(session, sample, encoder, job)
-        if self._dry_run:
-            return planned(_TRAINED, "images", before, train_switches(session.settings, before, about))
+        if self.dry_run:
+            return planned(_TRAINED, before, train_switches(session.settings, before, about))
         with session.stage("tune", _TRAINED):
-            work = TrainWork(job, num_judged=sample.num_val, folder=folder)
-
-            def switches(now: TrainSetup) -> list[Switch]:
-                return train_switches(session.settings, now, replace(about, largest_step=work.batch_size))
-
-            plain = before.plain(job.loop.batch_size)
-            task = self._task(_TRAINED, self._deadline, num_samples=session.settings.epochs * sample.num_train)
-            part, verdicts = tune_part(task, work, before, plain, switches, apart=partial(attempt_apart, work))
-        self._keep(verdicts)
-        return part
-
-    def _task(self, name: str, deadline: Deadline, *, num_samples: int = 0) -> TuneTask:
-        from unchoke.tuning.tune_trials import TuneTask
-
-        session = self._session
-        earlier = tuple(self._earlier.values())
-        return TuneTask(name, "images", deadline, session.on_event, session.warn, earlier, num_samples)
-
-    def _keep(self, verdicts: dict[str, Verdict]) -> None:
-        self.tuned = replace(self.tuned, verdicts={**self.tuned.verdicts, **verdicts})
-
-
-def _busy(cores: int) -> list[str]:
-    """A word where others use the machine as well: what is measured then is wide of the mark, or cannot be told apart."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load < cores:
-        return []
-    return [f"the machine is busy (load {load:.1f} on {format_count(cores, 'core')}): on a quiet one more would be found out"]
-
-
-def _left_over(verdict: Verdict, settings: Settings) -> bool:
-    """Whether there is something to try that there was no time for, or that was set then and is not now."""
-    if verdict.verdict != "not tried":
-        return False
-    return verdict.value is not None or (verdict.reason.startswith(SET) and getattr(settings, verdict.switch, None) is None)
+            work = TrainWork(job, folder=folder)
+            tuner = PartTuner(
+                _TRAINED,
+                work,
+                deadline=self.deadline,
+                on_event=session.on_event,
+                warn=session.warn,
+                earlier=self.earlier,
+                num_samples=session.settings.epochs * sample.num_train,
+                apart=work.attempt_apart,
+            )
+            return tuner.run(
+                before,
+                before.plain(job.loop.batch_size),
+                lambda now: train_switches(session.settings, now, about, largest_step=work.batch_size),
+            )

@@ -6,11 +6,11 @@ bounded time whatever the data's size. A picture of the sample that does not dec
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError, MachineError
 from unchoke.core.events import ignore
@@ -24,7 +24,6 @@ from unchoke.machine.backend import has_glibc, is_cpu, torch_device
 from unchoke.pixels.image import DecodeError, read_image
 from unchoke.runs.session import Session
 from unchoke.training.data import LearningTask, Problem, build_problem
-from unchoke.training.network.finetune import most_evaluated
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.photo_job import PhotoJob, SourceSpec
 from unchoke.training.network.photo_trainer import network_spec, targets_of
@@ -48,19 +47,6 @@ class Sample:
     @property
     def num_train(self) -> int:
         return len(self.learnable.problem.positions("train"))
-
-    @property
-    def num_val(self) -> int:
-        return len(self.learnable.problem.positions("val"))
-
-    def restricted(self) -> tuple[Problem, NDArray[np.float32] | None]:
-        """The problem of the sampled pictures alone, all of them to train on, and their extra columns."""
-        problem, inputs = self.learnable.problem, self.learnable.inputs
-        place = {sample_id: position for position, sample_id in enumerate(problem.sample_ids)}
-        ids = [picture.sample_id for picture in self.pictures]
-        rows = np.array([place[sample_id] for sample_id in ids], np.int64)
-        train = {"train": np.arange(len(rows), dtype=np.int64)}
-        return Problem(problem.kind, problem.names, problem.targets[rows], train, ids), None if inputs is None else inputs[rows]
 
 
 def quiet(session: Session) -> Session:
@@ -122,32 +108,25 @@ def pixel_source(session: Session, sample: Sample, encoder: Encoder) -> StoredPi
     return replace(stored, cache=cache, augment=session.settings.augment or "light")
 
 
-def caches_that_fit(session: Session, sample: Sample, stored: StoredPixels) -> tuple[str, ...]:
-    """Where all of the user's decoded pictures could be kept."""
-    fit: list[str] = []
-    for mode in ("ram", "disk", "none"):
-        try:
-            choose_cache(quiet(session), stored.canvas, len(sample.learnable.problem.sample_ids), stored.folder, mode)
-        except MachineError:
-            continue
-        fit.append(mode)
-    return tuple(fit)
-
-
 def training_job(session: Session, sample: Sample, encoder: Encoder, source: SourceSpec) -> PhotoJob:
     """The training a run would do, settled for all the data and run on the sample."""
     silent, part = quiet(session), TrainedPart.of(encoder, session.settings.cut)
     loop = choose_loop(silent, sample.learnable.problem, part)
     targets = targets_of(session.settings, sample.learnable)
-    problem, inputs = sample.restricted()
+    whole, inputs = sample.learnable.problem, sample.learnable.inputs
+    place = {sample_id: position for position, sample_id in enumerate(whole.sample_ids)}
+    ids = [picture.sample_id for picture in sample.pictures]
+    rows = np.array([place[sample_id] for sample_id in ids], np.int64)
+    train = {"train": np.arange(len(rows), dtype=np.int64)}  # all of them to train on
+    problem = Problem(whole.kind, whole.names, whole.targets[rows], train, ids)
     return PhotoJob(
         network=network_spec(session.settings, encoder),
         source=source,
         targets=targets,
-        inputs=inputs,
+        inputs=None if inputs is None else inputs[rows],
         problem=problem,
         loop=loop,
-        metric=str(choose_metric(sample.learnable.problem, targets).value),
+        metric=str(choose_metric(whole, targets).value),
         device=silent.policy.device,
         workers=silent.policy.workers,
         pin=silent.policy.pin_memory,
@@ -156,16 +135,20 @@ def training_job(session: Session, sample: Sample, encoder: Encoder, source: Sou
 
 def circumstances(session: Session, sample: Sample, encoder: Encoder, job: PhotoJob) -> Circumstances:
     """What decides which switches apply to this training on this machine."""
-    source = job.source
-    facts, on_cpu = session.machine, is_cpu(torch_device(job.device))
+    source, on_cpu = job.source, is_cpu(torch_device(job.device))
     part = TrainedPart.of(encoder, session.settings.cut)
+    fitting: list[str] = []  # where all of the user's decoded pictures could be kept
+    if isinstance(source, StoredPixels):
+        for mode in ("ram", "disk", "none"):
+            with suppress(MachineError):
+                choose_cache(quiet(session), source.canvas, len(sample.learnable.problem.sample_ids), source.folder, mode)
+                fitting.append(mode)
     return Circumstances(
         on_cpu=on_cpu,
-        has_bf16=facts.has_bf16_instructions,
+        has_bf16=session.machine.has_bf16_instructions,
         convolutions=part.convolutions,
         batch_norm_trains=part.batch_norm and job.loop.batch_norm == "train",
         memory_is_planned=session.settings.memory is not None or not on_cpu,
-        num_judged_at_once=most_evaluated(sample.num_val) if sample.num_val else 0,
-        caches=caches_that_fit(session, sample, source) if isinstance(source, StoredPixels) else (),
+        caches=tuple(fitting),
         glibc=has_glibc(),
     )

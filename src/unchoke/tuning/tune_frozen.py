@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,9 @@ from unchoke.machine.policy import Policy
 from unchoke.pixels.image import Pixels, shrink_factor
 from unchoke.pixels.tile_grid import cover_px, plan_tiles
 from unchoke.runs.session import Session
-from unchoke.tuning.bouts import HeldActivations
-from unchoke.tuning.compare import Likeness, quickest
+from unchoke.tuning.compare import Likeness
+from unchoke.tuning.trials import quickest
+from unchoke.tuning.tune_training import HeldActivations
 
 _COMPARED = 32
 _BLOCK_S = 0.7
@@ -55,24 +56,18 @@ class FrozenSetup:
     engine_streams: int
     decode_threads: int = 0
     decode_scale: str = TWICE
-    policy: Policy | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def usual(cls, policy: Policy, label: str) -> FrozenSetup:
         """How extraction runs that engine where nothing is tuned."""
         if label.startswith("openvino:"):
-            return cls(label, OPENVINO_BATCH, max(1, policy.workers), policy=policy)
-        return cls(label, policy.encode_batch, _JOBS_IN_FLIGHT, policy.decode_threads, policy=policy)
-
-    def changed(self, name: str, value: Any) -> FrozenSetup:
-        """The same with one switch set; another engine comes with what is usual for it."""
-        if name == "engine" and self.policy is not None:
-            return replace(self.usual(self.policy, value), decode_scale=self.decode_scale)
-        return replace(self, **{name: value})
+            return cls(label, OPENVINO_BATCH, max(1, policy.workers))
+        return cls(label, policy.encode_batch, _JOBS_IN_FLIGHT, policy.decode_threads)
 
     @property
-    def how(self) -> EngineTuning:
-        return EngineTuning(self.encode_batch, self.engine_streams, self.decode_scale)
+    def key(self) -> tuple[str, int, int]:
+        """What an engine is built from."""
+        return self.engine, self.encode_batch, self.engine_streams
 
 
 class FrozenWork:
@@ -113,13 +108,17 @@ class FrozenWork:
     def first_that_agrees(self, labels: Sequence[str]) -> FrozenSetup:
         """The engine that extraction would choose of those, in its usual way."""
         usual = [FrozenSetup.usual(self._session.policy, label) for label in labels]
-        return next((setup for setup in usual if self._can(setup)), FrozenSetup.usual(self._session.policy, "torch:f32"))
+        for setup in usual:
+            with suppress(MachineError):
+                if self.alike(setup).equal:
+                    return setup
+        return FrozenSetup.usual(self._session.policy, "torch:f32")
 
-    def _can(self, setup: FrozenSetup) -> bool:
-        try:
-            return self.alike(setup).equal
-        except MachineError:
-            return False
+    def changed(self, setup: FrozenSetup, name: str, value: Any) -> FrozenSetup:
+        """Another engine comes with what is usual for it."""
+        if name == "engine":
+            return replace(FrozenSetup.usual(self._session.policy, value), decode_scale=setup.decode_scale)
+        return replace(setup, **{name: value})
 
     def held(self) -> HeldActivations:
         """The features of the compared pictures, as the part that trains is shown them."""
@@ -129,7 +128,7 @@ class FrozenWork:
 
     def calibrate(self, setup: FrozenSetup, *, budget_s: float) -> None:
         """Find out how many pictures a timed piece has."""
-        picture_s = quickest(self.timed(setup, "train"), budget_s=budget_s)
+        picture_s = quickest(self.timed(setup), budget_s=budget_s)
         least = self._pictures_for(setup.engine_streams * setup.encode_batch)
         wanted = round(_BLOCK_S / picture_s / least) * least
         self.num = min(_MOST_PICTURES, max(least, wanted))
@@ -150,8 +149,7 @@ class FrozenWork:
         figures = {"mean_cosine": agreement.mean_cosine, "worst_centred": agreement.worst_centred}
         return Likeness(agreement.within(tolerance), agreement.in_words(tolerance), figures)
 
-    def timed(self, setup: FrozenSetup, _what: str) -> Callable[[], float]:
-        """A frozen part does one thing only, whatever is to be timed."""
+    def timed(self, setup: FrozenSetup) -> Callable[[], float]:
         engine = self._engine(setup)
         recipe = replace(self._recipe, decode_scale=setup.decode_scale)
         extractor = Extractor(engine, recipe, PictureReader(recipe, self._paths), self._folder, setup.decode_threads)
@@ -187,7 +185,7 @@ class FrozenWork:
         return run
 
     def let_go(self, *but: FrozenSetup) -> None:
-        wanted = {_key(setup) for setup in but}
+        wanted = {setup.key for setup in but}
         self._warm &= set(but)
         self._engines = {key: engine for key, engine in self._engines.items() if key in wanted}
         empty_cache(torch_device(self._session.policy))
@@ -199,11 +197,11 @@ class FrozenWork:
         return np.array([shrink_factor(min(read_size(picture.path)), least) for picture in self.pictures])
 
     def _engine(self, setup: FrozenSetup) -> FrozenEngine:
-        key = _key(setup)
-        if key not in self._engines:
+        if setup.key not in self._engines:
+            tuning = EngineTuning(setup.encode_batch, setup.engine_streams, setup.decode_scale)
             sample = picture_sample(self.part, self.pictures, self._recipe.tiles)
-            self._engines[key] = build_engine(self._session, self.part, setup.engine, sample=sample, tuning=setup.how)
-        return self._engines[key]
+            self._engines[setup.key] = build_engine(self._session, self.part, setup.engine, sample=sample, tuning=tuning)
+        return self._engines[setup.key]
 
     def _pixels(self, decode_scale: str, num_augmented: int) -> Pixels:
         recipe = replace(self._recipe, decode_scale=decode_scale, num_augmented=num_augmented)
@@ -229,7 +227,3 @@ class FrozenWork:
             yield
         finally:
             torch.set_num_threads(before)
-
-
-def _key(setup: FrozenSetup) -> tuple[str, int, int]:
-    return setup.engine, setup.encode_batch, setup.engine_streams

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from unchoke.core.events import ignore
 from unchoke.core.tuned import Verdict
 from unchoke.features.prepare_engine import open_encoder
 from unchoke.runs.session import Session, open_session
-from unchoke.tuning.compare import Deadline
-from unchoke.tuning.switches import Switch, train_switches
+from unchoke.tuning.switches import train_switches
+from unchoke.tuning.trials import Deadline, PartTuner, Switch
 from unchoke.tuning.tune_data import circumstances, pixel_source, take_sample, training_job
-from unchoke.tuning.tune_training import TrainSetup, TrainWork, attempt_apart
-from unchoke.tuning.tune_trials import Trials
+from unchoke.tuning.tune_training import TrainSetup, TrainWork
 
 Prepared = tuple[Session, TrainWork, TrainSetup]
 
@@ -37,7 +35,7 @@ def prepared(
     with open_session(typed, out=out, on_event=ignore) as session:
         sample, encoder = take_sample(session, num=16), open_encoder(session)
         job = training_job(session, sample, encoder, pixel_source(session, sample, encoder))
-        work = TrainWork(job, num_judged=sample.num_val, folder=out / "trials")
+        work = TrainWork(job, folder=out / "trials")
         now = TrainSetup.of(job)
         work.calibrate(now, budget_s=1)
         assert work.steps >= 1
@@ -46,57 +44,48 @@ def prepared(
         yield session, work, now
 
 
-@contextmanager
-def conv2d(replaced: Callable[..., torch.Tensor]) -> Iterator[None]:
-    right = F.conv2d
-    F.conv2d = replaced  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        F.conv2d = right
+PART = 4
+"""Samples in the parts that a step is divided into: convolutions of so many are tampered with, others are not."""
+right = F.conv2d
 
 
-def mirrored_kernels() -> Any:
-    """A convolution that confuses left and right: as fast, and nearly right."""
-    right = F.conv2d
-    return conv2d(lambda x, weight, *rest: right(x, weight.flip(-1), *rest))
+def mirrored_kernels(x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """As fast, and nearly right."""
+    return right(x, weight.flip(-1), *rest)
 
 
-def forgotten_padding() -> Any:
-    """A convolution that pads with the edge instead of zeros: right everywhere but at the border."""
-    right = F.conv2d
-
-    def padded(x: torch.Tensor, weight: Any, bias: Any, stride: Any, padding: Any, *rest: Any) -> torch.Tensor:
-        wide = [side for pair in reversed(padding) for side in (pair, pair)] if padding != "same" else [0, 0, 0, 0]
-        return right(F.pad(x, wide, mode="replicate"), weight, bias, stride, 0, *rest)
-
-    return conv2d(padded)
+def forgotten_padding(x: torch.Tensor, weight: Any, bias: Any, stride: Any, padding: Any, *rest: Any) -> torch.Tensor:
+    """Pads with the edge instead of zeros: right everywhere but at the border."""
+    wide = [side for pair in reversed(padding) for side in (pair, pair)] if padding != "same" else [0, 0, 0, 0]
+    return right(F.pad(x, wide, mode="replicate"), weight, bias, stride, 0, *rest)
 
 
-def slow_but_right() -> Any:
-    right = F.conv2d
-
-    def slow(*args: Any) -> torch.Tensor:
-        time.sleep(0.005)
-        return right(*args)
-
-    return conv2d(slow)
+def slow_but_right(*args: Any) -> torch.Tensor:
+    time.sleep(0.005)
+    return right(*args)
 
 
-def judged(prepared: Prepared, *switches: Switch) -> list[Verdict]:
+def judged(prepared: Prepared, monkeypatch: pytest.MonkeyPatch, planted: Callable[..., torch.Tensor]) -> Verdict:
+    """What tuning says of smaller parts, where their convolutions are computed in a planted way."""
     _, work, now = prepared
-    return Trials(work, now, deadline=Deadline(60), on_event=ignore).run(switches).verdicts
+    monkeypatch.setattr(F, "conv2d", lambda x, *rest: (planted if len(x) == PART else right)(x, *rest))
+    tuner = PartTuner("training", work, deadline=Deadline(60), on_event=ignore, warn=print)
+    monkeypatch.setattr(work, "calibrate", lambda *_, **__: None)
+    (verdict,) = tuner.run(now, now.plain(work.batch_size), lambda _: [Switch("sub_batch", (PART,))]).trials
+    return verdict
 
 
 @pytest.mark.parametrize("planted", [mirrored_kernels, forgotten_padding])
-def test_a_wrong_convolution_is_refused(prepared: Prepared, planted: Callable[[], Any]) -> None:
-    (verdict,) = judged(prepared, Switch("around", (planted,)))
+def test_wrong_convolution_is_refused(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, planted: Callable[..., torch.Tensor]
+) -> None:
+    verdict = judged(prepared, monkeypatch, planted)
     assert verdict.verdict == "refused"
     assert verdict.ratio is None and verdict.equality["outputs"] > 0, "it was not even timed"
 
 
-def test_a_right_convolution_that_is_slower_is_refused(prepared: Prepared) -> None:
-    (verdict,) = judged(prepared, Switch("around", (slow_but_right,)))
+def test_right_convolution_that_is_slower_is_refused(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judged(prepared, monkeypatch, slow_but_right)
     assert verdict.verdict == "refused"
     assert verdict.ratio is not None and verdict.ratio < 1
     assert verdict.equality["gradient_cosine"] == pytest.approx(1)
@@ -108,29 +97,28 @@ def test_a_right_convolution_that_is_slower_is_refused(prepared: Prepared) -> No
 )
 def test_usual_switches_change_nothing_beyond_rounding(prepared: Prepared, name: str, value: Any) -> None:
     _, work, now = prepared
-    found = work.alike(now.changed(name, value))
+    found = work.alike(replace(now, **{name: value}))
     assert found.equal, found.text
     work.let_go()
 
 
 def test_bfloat16_is_close_but_not_equal_as_float32_is(prepared: Prepared) -> None:
     _, work, now = prepared
-    found = work.alike(now.changed("train_precision", "bf16"))
+    found = work.alike(replace(now, train_precision="bf16"))
     assert found.equal, found.text
     assert found.figures["outputs"] > 1e-3
 
 
-def test_times_of_training_evaluation_and_free_loading(prepared: Prepared) -> None:
+def test_times_of_training_and_free_loading(prepared: Prepared) -> None:
     _, work, now = prepared
-    runs = [*(work.timed(now, what) for what in ("train", "evaluate")), work.free(now)]
-    assert all(0 < run() < 5 for run in runs)
+    assert all(0 < run() < 5 for run in (work.timed(now), work.free(now)))
 
 
 def test_a_trial_apart_gives_the_same_answer_or_is_ended(prepared: Prepared) -> None:
     _, work, now = prepared
-    ended = attempt_apart(work, now, now.changed("sub_batch", 4), timed="train", budget_s=0.05)
-    assert "--minutes" in ended.why_not
-    found = attempt_apart(work, now, now.changed("sub_batch", 4), timed="train", budget_s=120)
+    trick = replace(now, sub_batch=PART)
+    assert "--minutes" in work.attempt_apart(now, trick, budget_s=0.05).why_not
+    found = work.attempt_apart(now, trick, budget_s=120)
     assert found.likeness.equal
     assert found.compared is not None
 

@@ -11,9 +11,8 @@ import pytest
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Progress, ignore
 from unchoke.core.tuned import Verdict
-from unchoke.tuning.compare import Attempt, Deadline, Likeness, attempt
-from unchoke.tuning.switches import Switch
-from unchoke.tuning.tune_trials import Trials, TrialsOutcome, TuneTask, tune_part
+from unchoke.tuning.compare import Likeness, Speedup
+from unchoke.tuning.trials import Attempt, Deadline, PartTuner, Switch, attempt
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,6 @@ class Way:
     size: int = 8
     threads: int = 2
 
-    def changed(self, name: str, value: Any) -> Way:
-        return replace(self, **{name: value})
-
 
 @dataclass
 class Pretended:
@@ -34,24 +30,26 @@ class Pretended:
 
     seconds: Callable[[Way], float]
     wrong: Callable[[Way], bool] = lambda way: False
-    in_evaluation: Callable[[Way], float] = lambda way: 1.0
     block_s: float = 1.0
     piece: str = "nothing"
     now_s: float = 0.0
     asked: list[Way] = field(default_factory=list)
 
+    def changed(self, setup: Way, name: str, value: Any) -> Way:
+        return replace(setup, **{name: value})
+
     def alike(self, setup: Way) -> Likeness:
         self.asked.append(setup)
         return Likeness(not self.wrong(setup), "outputs differ by 0.3" if self.wrong(setup) else "the same", {"outputs": 0.0})
 
-    def timed(self, setup: Way, what: str) -> Callable[[], float]:
+    def timed(self, setup: Way) -> Callable[[], float]:
         if setup.kernel == "missing":
             raise MachineError("no such kernel", code="engine-unusable", why="it is missing", try_="another")
         if setup.kernel == "crashing":
             raise RuntimeError("kernel panicked\nmore")
 
         def run() -> float:
-            spent_s = self.in_evaluation(setup) if what == "evaluate" else self.seconds(setup)
+            spent_s = self.seconds(setup)
             self.now_s += spent_s
             return spent_s
 
@@ -66,13 +64,22 @@ class Pretended:
     def let_go(self, *but: Way) -> None: ...
 
 
-def tried(work: Pretended, *switches: Switch, minutes: float = 100.0, **options: Any) -> TrialsOutcome[Way]:
+@dataclass(frozen=True)
+class Ending:
+    verdicts: list[Verdict]
+    after: Way
+    whole: Speedup | None
+
+
+def tried(work: Pretended, *switches: Switch, minutes: float = 1000.0, **options: Any) -> Ending:
     deadline = Deadline(60 * minutes, clock=lambda: work.now_s)
-    trials = Trials(work, Way(), deadline=deadline, on_event=options.pop("on_event", ignore), **options)
-    return trials.run(switches, earlier=())
+    options = {"on_event": ignore, "warn": lambda _: None, **options}
+    part = PartTuner("training", work, deadline=deadline, **options).run(Way(), Way(), lambda _: list(switches))
+    after = Way(**{one.switch: one.value for one in part.trials if one.verdict == "kept"})
+    return Ending(part.trials, after, part.whole)
 
 
-def outcomes(ending: TrialsOutcome[Way]) -> list[tuple[str, Any, str]]:
+def outcomes(ending: Ending) -> list[tuple[str, Any, str]]:
     return [(one.switch, one.value, one.verdict) for one in ending.verdicts]
 
 
@@ -98,7 +105,7 @@ def test_what_is_wrong_is_refused_however_fast_it_is() -> None:
     assert verdict.verdict == "refused"
     assert "outputs differ by 0.3" in verdict.reason
     assert verdict.ratio is None
-    assert ending.after == ending.before
+    assert ending.after == Way()
 
 
 def test_next_switch_is_tried_on_top_of_what_was_kept() -> None:
@@ -127,7 +134,7 @@ def test_what_does_not_apply_is_said_and_not_tried() -> None:
     work = Pretended(fast_kernel)
     (verdict,) = tried(work, Switch("threads", (1,), why_not="the device computes")).verdicts
     assert (verdict.verdict, verdict.reason, verdict.now, verdict.value) == ("not tried", "the device computes", 2, None)
-    assert not work.asked
+    assert not any(way.threads == 1 for way in work.asked)
 
 
 def test_the_time_is_bounded_and_what_was_not_tried_is_said() -> None:
@@ -142,51 +149,29 @@ def test_the_time_is_bounded_and_what_was_not_tried_is_said() -> None:
     assert progress[-1].done == progress[-1].total == 40
 
 
+EARLIER = Verdict("kernel", "kept", "2×", "plain", "fast", 2.0, (1.9, 2.1))
+
+
 def test_together_they_must_be_faster_than_before() -> None:
-    work = Pretended(lambda way: 1.0)
-    trials = Trials(work, Way(), deadline=Deadline(1e4, clock=lambda: work.now_s), on_event=ignore)
-    found_when_it_was_faster = Verdict("kernel", "kept", "2×", "plain", "fast", 2.0, (1.9, 2.1))
-    ending = trials.run([Switch("kernel", ("fast",))], earlier=[found_when_it_was_faster])
-    assert ending.after == ending.before == Way()
+    ending = tried(Pretended(lambda way: 1.0), Switch("kernel", ("fast",)), earlier=[EARLIER])
+    assert ending.after == Way()
     assert ending.verdicts[0].verdict == "refused"
 
 
-def test_without_time_for_the_whole_later_switches_go() -> None:
-    work = Pretended(lambda way: fast_kernel(way) * way.size / 8)
-
-    def hurried(now: Way, trick: Way, *, timed: str, budget_s: float) -> Attempt:
-        found = attempt(work, now, trick, timed=timed, budget_s=budget_s)
-        return found if now != Way() else replace(found, compared=None, why_not="no time")
-
-    ending = tried(work, Switch("kernel", ("fast",)), Switch("size", (4,), apart=True), apart=hurried)
-    assert outcomes(ending) == [("kernel", "fast", "kept"), ("size", 4, "refused")]
-    assert ending.after == Way(kernel="fast")
-
-
-def test_evaluation_switch_need_not_speed_training() -> None:
-    work = Pretended(lambda way: 1.0, in_evaluation=lambda way: way.size / 8)
-    ending = tried(work, Switch("size", (4,), timed="evaluate"))
-    assert (ending.after.size, ending.whole) == (4, None)
-
-
 def test_earlier_verdicts_hold_unless_a_user_decides() -> None:
-    kept = Verdict("kernel", "kept", "2×", "plain", "fast", 2.0, (1.9, 2.1))
-    work = Pretended(fast_kernel)
-    trials = Trials(work, Way(), deadline=Deadline(1e4, clock=lambda: work.now_s), on_event=ignore)
-    ending = trials.run([Switch("kernel", ("fast",)), Switch("threads", (1,))], earlier=[kept])
+    ending = tried(Pretended(fast_kernel), Switch("kernel", ("fast",)), Switch("threads", (1,)), earlier=[EARLIER])
     assert outcomes(ending) == [("kernel", "fast", "kept"), ("threads", 1, "refused")]
-    again = Trials(work, Way(), deadline=Deadline(1e4, clock=lambda: work.now_s), on_event=ignore)
-    assert again.run([Switch("kernel", why_not="set: --kernel plain")], earlier=[kept]).after.kernel == "plain"
+    assert tried(Pretended(fast_kernel), Switch("kernel", why_not="set: --kernel plain"), earlier=[EARLIER]).after == Way()
 
 
 @pytest.mark.parametrize(("num_samples", "verdict"), [(50, "refused"), (500, "kept")])
 def test_what_takes_long_to_get_ready_must_repay_it(num_samples: int, verdict: str) -> None:
     work = Pretended(fast_kernel)
 
-    def apart(now: Way, trick: Way, *, timed: str, budget_s: float) -> Attempt:
-        return replace(attempt(work, now, trick, timed=timed, budget_s=budget_s), setup_s=100.0)
+    def apart(now: Way, trick: Way, *, budget_s: float) -> Attempt:
+        return replace(attempt(work, now, trick, budget_s=budget_s), setup_s=100.0)
 
-    switch = Switch("kernel", ("fast",), apart=True, repays=True)
+    switch = Switch("kernel", ("fast",), apart=True)
     ending = tried(work, switch, num_samples=num_samples, apart=apart)
     assert ending.verdicts[0].verdict == verdict
     if verdict == "kept":
@@ -198,8 +183,10 @@ def test_what_takes_long_to_get_ready_must_repay_it(num_samples: int, verdict: s
 def test_wrong_usual_way_is_replaced_by_the_plain_one() -> None:
     work = Pretended(lambda way: 1.0, wrong=lambda way: way.kernel == "usual")
     warned: list[str] = []
-    asked = TuneTask("training", "images", Deadline(1e4, clock=lambda: work.now_s), ignore, warned.append)
-    part, verdicts = tune_part(asked, work, Way(kernel="usual"), Way(), lambda now: [Switch("threads", (1,))])
+    deadline = Deadline(1e4, clock=lambda: work.now_s)
+    tuner = PartTuner("training", work, deadline=deadline, on_event=ignore, warn=warned.append)
+    part = tuner.run(Way(kernel="usual"), Way(), lambda now: [Switch("threads", (1,))])
+    verdicts = part.verdicts()
     assert (verdicts["kernel"].verdict, verdicts["kernel"].value) == ("kept", "plain")
     assert verdicts["threads"].verdict == "refused"
     assert len(warned) == 1

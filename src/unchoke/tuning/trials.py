@@ -1,0 +1,345 @@
+"""One kind of work, tuned from beginning to end: the heart of `unchoke tune`.
+
+In: work that can be done in several ways, the way it is done now and the plain way, switches with values to try, and a deadline.
+Out: a `TunedPart`. Right comes before fast: where the way it is done now gives other numbers than the plain one, tuning begins
+with the plain one. Switches are tried one after the other, each on top of those that were kept. One is kept only if the numbers
+stay those of the plain way and the gain exceeds the noise. In the end all that was kept is compared with the beginning once more,
+and dropped if it is not faster together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from unchoke.core.errors import MachineError
+from unchoke.core.events import OnEvent, Progress
+from unchoke.core.tuned import Verdict
+from unchoke.core.units import format_count, format_seconds
+from unchoke.tuning.compare import MIN_PAIRS, Likeness, Speedup, compare
+from unchoke.tuning.tune_result import LoadingCost, TunedPart
+
+NO_TIME = "there was no time left for it: ask for more --minutes"
+_LONGEST_TRIAL_S = 25.0
+_WITH_SETUP = 1.5
+"""What a trial takes with getting ready, as a multiple of what its measurements take."""
+_LOOKS = 3
+"""Pairs of measurements that tell what loading costs."""
+_CALIBRATION_SHARE = 0.05
+_LOOK_SHARE = 0.2
+"""Of the time left: it is not looked at if that would take more."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Something that can be done in another way: the name of a field of the set-up, and the values to try, in order.
+
+    `why_not` says why nothing is tried. On a `ladder`, a value is tried only while the one before it was kept. What is tried
+    `apart` runs in a process of its own, which can be ended; every run pays for getting it ready, and must gain more than that.
+    `loads`: it can only make loading faster.
+    """
+
+    name: str
+    values: tuple[Any, ...] = ()
+    why_not: str = ""
+    ladder: bool = False
+    apart: bool = False
+    loads: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way compared with another: whether its numbers are right, and if so how fast it is. `setup_s` went before that.
+
+    `why_not` says why neither is known.
+    """
+
+    likeness: Likeness
+    compared: Speedup | None = None
+    setup_s: float = 0.0
+    why_not: str = ""
+
+
+class Work(Protocol):
+    """Something that is done over and over, and may be done in several ways: set-ups, frozen values with a field per switch."""
+
+    block_s: float
+    """About how long one timed piece takes."""
+
+    @property
+    def piece(self) -> str:
+        """What is timed at once, in words."""
+        ...
+
+    def calibrate(self, setup: Any, *, budget_s: float) -> None:
+        """Settle how much a timed piece does, in about that time."""
+        ...
+
+    def changed(self, setup: Any, name: str, value: Any) -> Any:
+        """`setup` with one switch set."""
+        ...
+
+    def alike(self, setup: Any) -> Likeness:
+        """Whether the numbers of this way are those of the plain one."""
+        ...
+
+    def timed(self, setup: Any) -> Callable[[], float]:
+        """A warm function that does a piece of the work, and returns the seconds of each sample."""
+        ...
+
+    def free(self, setup: Any) -> Callable[[], float]:
+        """The same, with loading free."""
+        ...
+
+    def let_go(self, *but: Any) -> None:
+        """Forget what other ways than these need."""
+        ...
+
+
+class AttemptApart(Protocol):
+    """As `attempt`, in another process, which is ended when the time is over."""
+
+    def __call__(self, now: Any, trick: Any, *, budget_s: float) -> Attempt: ...
+
+
+class Deadline:
+    """How much time is left."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._ends_s, self.total_s = clock, clock() + seconds, seconds
+
+    @property
+    def left_s(self) -> float:
+        return self._ends_s - self._clock()
+
+    @property
+    def spent_s(self) -> float:
+        return self.total_s - self.left_s
+
+    def share(self, part: float) -> Deadline:
+        """A deadline of its own for a part of what is left."""
+        return Deadline(max(0.0, self.left_s * part), clock=self._clock)
+
+
+def attempt(work: Work, now: Any, trick: Any, *, budget_s: float) -> Attempt:
+    """Equal? Then how fast? The time it takes to get ready counts towards `budget_s`, but an answer is given."""
+    started_s = time.monotonic()
+    likeness = work.alike(trick)
+    if not likeness.equal:
+        return Attempt(likeness)
+    run_now, run_trick = work.timed(now), work.timed(trick)
+    setup_s = time.monotonic() - started_s
+    left_s = max(budget_s - setup_s, _needed_s(work))
+    return Attempt(likeness, compare(run_now, run_trick, budget_s=left_s, min_pairs=MIN_PAIRS), setup_s)
+
+
+def _needed_s(work: Work) -> float:
+    """What the fewest measurements that give an answer take."""
+    return 2 * (MIN_PAIRS + 1) * work.block_s
+
+
+def quickest(run: Callable[[], float], *, budget_s: float) -> float:
+    """Of three, as far as time goes: a busy moment of the machine should not decide how large pieces are."""
+    started_s = time.monotonic()
+    found = [run()]
+    while len(found) < _LOOKS and time.monotonic() - started_s < budget_s:
+        found.append(run())
+    return min(found)
+
+
+class PartTuner:
+    """Tunes one kind of work. `num_samples` is how many a run goes through: what takes long to set up must repay it by then.
+
+    `apart` is for switches that are tried in another process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Work,
+        *,
+        deadline: Deadline,
+        on_event: OnEvent,
+        warn: Callable[[str], None],
+        earlier: Sequence[Verdict] = (),
+        num_samples: int = 0,
+        apart: AttemptApart | None = None,
+    ) -> None:
+        self.name, self.work, self.deadline, self.on_event, self.warn = name, work, deadline, on_event, warn
+        self.earlier, self.num_samples, self.apart = earlier, num_samples, apart
+        self.trials: list[Verdict] = []
+        self.direct: tuple[Any, Speedup] | None = None
+        """A set-up that was kept, and its comparison with the beginning itself."""
+
+    def run(self, before: Any, plain: Any, switches_of: Callable[[Any], list[Switch]]) -> TunedPart:
+        """Try everything there is time for. `switches_of` gives what is worth trying from a set-up, once a piece has its size."""
+        started_s, work = time.monotonic(), self.work
+        work.calibrate(before, budget_s=_CALIBRATION_SHARE * self.deadline.left_s)
+        if self.deadline.left_s < 2 * _needed_s(work):
+            return self._untried(before, switches_of(before), NO_TIME)
+        likeness = work.alike(before)
+        if not likeness.equal and not work.alike(plain).equal:
+            self.warn(f"{self.name}: even plain float32 gives other numbers when the device rounds it; everything stays as it is")
+            why = "cannot be compared: rounding alone changes the numbers of this network"
+            return self._untried(before, switches_of(before), why)
+        start = before if likeness.equal else self._right_first(before, plain, likeness.text)
+        look_s = 2 * (_LOOKS + 1) * work.block_s
+        loading = self._look(start, look_s) if look_s < _LOOK_SHARE * self.deadline.left_s else None
+        switches = switches_of(start)
+        if loading is not None and not LoadingCost(*loading).matters:
+            hidden = "nothing to gain: with loading free, a sample takes as long"
+            switches = [replace(one, why_not=one.why_not or hidden) if one.loads else one for one in switches]
+        after = self._try_all(start, switches, reserve_s=look_s if loading else 0.0)
+        after, whole = self._conclude(start, after, {one.name for one in switches if one.apart})
+        looked = loading
+        if loading and after != start:
+            looked = self._look(after, look_s) if self.deadline.left_s > look_s else None
+        return TunedPart(
+            self.name,
+            self.trials,
+            whole=whole,
+            head_room=LoadingCost(*loading, *(looked or (None, None))) if loading else None,
+            equality=likeness.text,
+            piece=work.piece,
+            seconds=time.monotonic() - started_s,
+        )
+
+    def _untried(self, before: Any, switches: Sequence[Switch], why: str) -> TunedPart:
+        """Nothing can be told, and nothing is changed."""
+        part = planned(self.name, before, switches)
+        return replace(part, trials=[replace(one, reason=why) if one.value is not None else one for one in part.trials])
+
+    def _right_first(self, before: Any, plain: Any, why: str) -> Any:
+        """The plain way, and a verdict on each switch that must change for the numbers to be right."""
+        self.warn(f"{self.name} as it runs now gives other numbers than plain float32 ({why}); tuning begins with the plain way")
+        reason = f"as it was, the numbers were unequal: {why}"
+        for name, value in vars(plain).items():
+            if (now := getattr(before, name)) != value:
+                self.trials.append(Verdict(name, "kept", reason, now=now, value=value))
+        return plain
+
+    def _look(self, setup: Any, budget_s: float) -> tuple[float, float]:
+        """Seconds of a sample as it is, and with loading free, in turns."""
+        self.work.let_go(setup)
+        found = compare(self.work.timed(setup), self.work.free(setup), budget_s=budget_s, min_pairs=_LOOKS)
+        return found.plain_s, found.trick_s
+
+    def _try_all(self, start: Any, switches: Sequence[Switch], *, reserve_s: float) -> Any:
+        """The way that won. Earlier verdicts still hold; `reserve_s` of the time are left for what comes afterwards."""
+        current = start
+        may_change = {switch.name for switch in switches if not switch.why_not}
+        for verdict in (one for one in self.earlier if one.switch in may_change):
+            self.trials.append(verdict)
+            if verdict.verdict == "kept":
+                current = self.work.changed(current, verdict.switch, verdict.value)
+        known = may_change & {verdict.switch for verdict in self.earlier}
+        left = [switch for switch in switches if switch.name not in known]
+        for number, switch in enumerate(left):
+            self._tell(number, len(left), switch.name)
+            now = getattr(current, switch.name, None)
+            if switch.why_not:
+                self.trials.append(Verdict(switch.name, "not tried", switch.why_not, now=now))
+                continue
+            num_left = sum(max(1, len(one.values)) for one in left[number:])
+            for tried, value in enumerate(switch.values):
+                if value == getattr(current, switch.name):
+                    continue
+                to_come_s = 0.0 if current == start else reserve_s + _WITH_SETUP * _needed_s(self.work)
+                left_s = self.deadline.left_s - to_come_s
+                fair_s = min(_LONGEST_TRIAL_S, left_s / max(1, num_left - tried))
+                budget_s = left_s if switch.apart else min(left_s, max(fair_s, _WITH_SETUP * _needed_s(self.work)))
+                verdict = self._try(switch, value, start, current, budget_s=budget_s)
+                self.trials.append(verdict)
+                if verdict.verdict == "kept":
+                    current = self.work.changed(current, switch.name, value)
+                elif switch.ladder:
+                    break
+        self._tell(len(left), len(left), "")
+        return current
+
+    def _tell(self, done: int, total: int, trying: str) -> None:
+        extra = {"trying": trying} if trying else {}
+        self.on_event(Progress("tune", done, total, "switches", left_s=max(0.0, self.deadline.left_s), extra=extra))
+
+    def _try(self, switch: Switch, value: Any, start: Any, current: Any, *, budget_s: float) -> Verdict:
+        """One value of one switch, on top of what was kept."""
+        verdict = Verdict(switch.name, "not tried", "", now=getattr(current, switch.name), value=value)
+        if budget_s < _needed_s(self.work):
+            return replace(verdict, reason=NO_TIME)
+        trick = self.work.changed(current, switch.name, value)
+        found = self._attempt(start, current, trick, apart=switch.apart, budget_s=budget_s)
+        if isinstance(found, str):
+            return replace(verdict, verdict="refused", reason=found)
+        likeness, compared = found.likeness, found.compared
+        verdict = replace(verdict, equality=likeness.figures)
+        if found.why_not:
+            return replace(verdict, reason=found.why_not)
+        if not likeness.equal or compared is None:
+            return replace(verdict, verdict="refused", reason=f"unequal: {likeness.text}")
+        if compared.pairs < MIN_PAIRS:
+            return replace(verdict, reason=f"only {format_count(compared.pairs, 'pair')} could be timed: ask for more --minutes")
+        verdict = replace(verdict, verdict="refused", ratio=compared.ratio, interval=(compared.low, compared.high))
+        if not compared.is_faster():
+            return replace(verdict, reason=f"not faster: {compared.text} in {format_count(compared.pairs, 'pair')}")
+        saved_s = compared.plain_s - compared.trick_s
+        worth_from = int(found.setup_s / max(1e-9, saved_s)) + 1 if switch.apart else 0  # samples until getting ready has paid
+        if worth_from > self.num_samples:
+            gained = f"{compared.text} as fast, which saves {format_seconds(self.num_samples * saved_s)} in such a run"
+            unpaid = f"does not repay: {gained}, and getting ready takes {format_seconds(found.setup_s)}"
+            return replace(verdict, reason=unpaid)
+        if current == start:
+            self.direct = trick, compared
+        return replace(verdict, verdict="kept", reason=f"{compared.text} as fast; {likeness.text}", worth_from=worth_from)
+
+    def _attempt(self, start: Any, now: Any, trick: Any, *, apart: bool, budget_s: float) -> Attempt | str:
+        """What was found, or why it cannot be run; a lack of memory is said as one."""
+        from unchoke.machine.memory.oom import out_of_memory
+
+        try:
+            if apart and self.apart is not None:
+                return self.apart(now, trick, budget_s=budget_s)
+            self.work.let_go(start, now)
+            return attempt(self.work, now, trick, budget_s=budget_s)
+        except MachineError as error:
+            return f"cannot be used here: {error.what}"
+        except (RuntimeError, MemoryError) as error:
+            lack = out_of_memory(error)
+            first = (str(error).strip().splitlines() or [""])[0][:200]
+            return f"does not fit in memory: {lack.message}" if lack else f"it fails: {type(error).__name__}: {first}"
+
+    def _conclude(self, start: Any, after: Any, apart: set[str]) -> tuple[Any, Speedup | None]:
+        """The winner against the beginning, as a whole; without a gain everything stays as it was."""
+        kept = {one.switch for one in self.trials if one.verdict == "kept" and getattr(start, one.switch) != one.value}
+        if not kept:
+            return after, None
+        if self.direct is not None and self.direct[0] == after:
+            return after, self.direct[1]
+        found = self._attempt(start, start, after, apart=bool(kept & apart), budget_s=self.deadline.left_s)
+        whole = None if isinstance(found, str) else found.compared
+        if isinstance(found, str):
+            why = found
+        elif found.why_not or (whole is not None and whole.pairs < MIN_PAIRS):
+            return after, None  # no time: each was compared with those before it
+        elif whole is None:
+            why = f"together they are unequal: {found.likeness.text}"
+        elif whole.low > 1:
+            return after, whole
+        else:
+            why = f"together they are not faster than before: {whole.text}"
+        self.trials = [
+            replace(one, verdict="refused", reason=f"dropped: {why}") if one.switch in kept and one.verdict == "kept" else one
+            for one in self.trials
+        ]
+        return start, whole
+
+
+def planned(name: str, before: Any, switches: Sequence[Switch]) -> TunedPart:
+    """What would be tried, without trying it."""
+    trials = [
+        Verdict(switch.name, "not tried", switch.why_not or "would be tried", now=getattr(before, switch.name, None), value=value)
+        for switch in switches
+        for value in (switch.values if not switch.why_not else (None,))
+    ]
+    return TunedPart(name, trials)
