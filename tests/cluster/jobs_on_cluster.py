@@ -19,8 +19,8 @@ from pathlib import Path
 from unchoke.core.errors import UnchokeError
 from unchoke.core.events import Event, Note
 from unchoke.jobs.cluster.connection import connect
-from unchoke.jobs.cluster.homing import SentFile, SharedFolder, marked, put_in_place, writing_for
-from unchoke.jobs.cluster.hosting import HostPlan
+from unchoke.jobs.cluster.file_transfer import SentFile, SharedFolder, marked, put_in_place, writing_for
+from unchoke.jobs.cluster.hosts import HostPlan
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue

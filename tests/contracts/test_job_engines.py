@@ -19,7 +19,7 @@ from errors import refused
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, WorkerDied
 from unchoke.jobs.cluster.connection import cluster_at
-from unchoke.jobs.cluster.hosting import HostPlan
+from unchoke.jobs.cluster.hosts import HostPlan
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 

@@ -31,7 +31,7 @@ from PIL import Image
 
 from children import same_imports
 from unchoke.core.fingerprint import digest_file
-from unchoke.jobs.child_start import main_script_hidden
+from unchoke.jobs.pool import main_script_hidden
 
 ENCODER = "test_efficientnet"
 CLASSES = ("apple", "birch", "cloud")

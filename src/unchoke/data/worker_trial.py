@@ -52,7 +52,7 @@ class WorkerTrial:
         self._loader, self._name = loader, name
         self._refused: list[Finding] = []
         theirs = type(loader).__module__.partition(".")[0] != "unchoke"
-        self._pool: WorkerPool[Any, int] = WorkerPool(load_one_batch, size=1, setup=None, setup_args=(), import_main=theirs)
+        self._pool: WorkerPool[Any, int] = WorkerPool(load_one_batch, size=1, import_main=theirs)
         try:
             pickle.dumps(loader)
         except Exception as error:  # pickling runs any code the object defines

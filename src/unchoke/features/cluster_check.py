@@ -35,8 +35,8 @@ from unchoke.features.node_extraction import (
 )
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode
-from unchoke.jobs.cluster.homing import marked
-from unchoke.jobs.cluster.hosting import HostPlan
+from unchoke.jobs.cluster.file_transfer import marked
+from unchoke.jobs.cluster.hosts import HostPlan
 from unchoke.jobs.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
 from unchoke.jobs.cluster.node_work import NodeReady
 from unchoke.jobs.cluster.ray_engine import RayEngine

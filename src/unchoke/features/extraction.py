@@ -44,8 +44,8 @@ from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder
 from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
-from unchoke.jobs.cluster.homing import marked
-from unchoke.jobs.cluster.hosting import one_for_each_core, one_for_each_node
+from unchoke.jobs.cluster.file_transfer import marked
+from unchoke.jobs.cluster.hosts import one_for_each_core, one_for_each_node
 from unchoke.jobs.cluster.node_work import nodes_choice
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine

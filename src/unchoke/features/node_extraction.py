@@ -32,8 +32,8 @@ from unchoke.features.extractor import Extractor, ItemInputs, PhotoSource, Pictu
 from unchoke.features.feature_store import Half, to_half
 from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.attempts import TaskFailed
-from unchoke.jobs.cluster.homing import SentFile, SharedFolder
-from unchoke.jobs.cluster.host import NodeRefused, assigned_cores
+from unchoke.jobs.cluster.file_transfer import SentFile, SharedFolder
+from unchoke.jobs.cluster.hosts import NodeRefused, assigned_cores
 from unchoke.jobs.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
@@ -63,63 +63,29 @@ def attempt(body: Callable[[T], R], task: T) -> Outcome[T, R]:
 def serve(connection: Connection[Any, Any], parcel: bytes, driver_pid: int, tied: bool) -> None:
     """Answer tasks on `connection`. `parcel` is the pickled (body, setup, setup_args).
 
-    With `tied` the system itself ends this process together with the thread that started it.
+    The process ignores requests to stop and ends with its driver: by the kernel where it can (`tied`: at once, even inside native
+    code), and by a thread that watches the driver everywhere.
     """
-    _ignore_stop_requests()
-    _end_with_driver(driver_pid, tied=tied)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    if tied and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != driver_pid:
+            os._exit(1)
+    threading.Thread(target=_watch_driver, daemon=True).start()
     with suppress(EOFError, ConnectionError):  # the driver closed its end, or is gone
         try:
             body, setup, setup_args = pickle.loads(parcel)
             if setup is not None:
                 setup(*setup_args)
         except (Exception, SystemExit) as error:
-            connection.send_bytes(pickle.dumps(Outcome(None, error=portable(error), traceback_text=traceback.format_exc())))
+            connection.send_bytes(pack_failure(error))
             return
         connection.send_bytes(pickle.dumps(Outcome(None)))
         while True:
             connection.send_bytes(answer(body, connection.recv_bytes()))
-
-
-def portable(error: BaseException) -> BaseException:
-    """`error` if it survives being sent, else a stand-in that says what it was."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return TaskFailed(f"{type(error).__name__}: {error}")
-    return error
-
-
-def answer(body: Any, message: bytes) -> bytes:
-    """The outcome of one task as bytes, without the task: the driver still has it."""
-    try:
-        task = pickle.loads(message)
-    except Exception as error:
-        return pickle.dumps(Outcome(None, error=portable(error), traceback_text=traceback.format_exc()))
-    outcome: Outcome[Any, Any] = attempt(body, task)
-    if outcome.error is not None:
-        failure = portable(outcome.error)
-        return pickle.dumps(Outcome(None, error=failure, traceback_text=outcome.traceback_text, seconds=outcome.seconds))
-    try:
-        return pickle.dumps(Outcome(None, value=outcome.value, seconds=outcome.seconds))
-    except Exception as error:
-        failure = TaskFailed(f"the result, a {type(outcome.value).__name__}, cannot be sent between processes: {error}")
-        return pickle.dumps(Outcome(None, error=failure, traceback_text=traceback.format_exc(), seconds=outcome.seconds))
-
-
-def _ignore_stop_requests() -> None:
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
-def _end_with_driver(driver_pid: int, *, tied: bool) -> None:
-    """By the kernel where it can (at once, even inside native code), and by a thread that watches the driver everywhere."""
-    if tied and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != driver_pid:
-            os._exit(1)
-    threading.Thread(target=_watch_driver, daemon=True).start()
 
 
 def _watch_driver() -> None:
@@ -127,3 +93,32 @@ def _watch_driver() -> None:
     if driver is not None:
         multiprocessing.connection.wait([driver.sentinel])
         os._exit(1)
+
+
+def answer(body: Any, message: bytes) -> bytes:
+    """The outcome of one task as bytes, without the task: the driver still has it."""
+    try:
+        outcome: Outcome[Any, Any] = replace(attempt(body, pickle.loads(message)), task=None)
+    except Exception as error:
+        return pack_failure(error)
+    if outcome.error is not None:
+        return pickle.dumps(replace(outcome, error=_portable(outcome.error)))
+    try:
+        return pickle.dumps(outcome)
+    except Exception as error:
+        failure = TaskFailed(f"the result, a {type(outcome.value).__name__}, cannot be sent between processes: {error}")
+        return pickle.dumps(Outcome(None, error=failure, traceback_text=traceback.format_exc(), seconds=outcome.seconds))
+
+
+def pack_failure(error: BaseException) -> bytes:
+    """The outcome of what failed with `error`, which is being handled, as bytes."""
+    return pickle.dumps(Outcome(None, error=_portable(error), traceback_text=traceback.format_exc()))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """`error` if it survives being sent, else a stand-in that says what it was."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return TaskFailed(f"{type(error).__name__}: {error}")
+    return error

@@ -54,7 +54,7 @@ class StreamBody(Protocol):
 class InProcessEngine:
     """Runs bodies in this process: in the caller's thread, or in a few threads when `slots` is more than one.
 
-    A body that takes tasks as a stream is handed them as that; whatever threads or processes it reads with are its own.
+    A body that takes tasks as a stream gets them as a stream; whatever threads or processes it reads with are its own.
     """
 
     def __init__(self, slots: int = 1) -> None:
@@ -71,24 +71,16 @@ class InProcessEngine:
         setup_args: tuple[Any, ...] = (),
     ) -> Generator[Outcome[T, R], None, None]:
         self._stopped = self._abandon = False
+        if setup is not None:
+            setup(*setup_args)
+        waiting = self._until_stopped(iter(tasks))
         if isinstance(body, StreamBody):
-            if setup is not None:
-                setup(*setup_args)
-            return body.stream(self._until_stopped(iter(tasks)))
-        run = self._one_by_one if self.slots == 1 else self._in_threads
-        return run(body, tasks, setup, setup_args)
+            return body.stream(waiting)
+        return self._in_threads(body, waiting) if self.slots > 1 else (attempt(body, task) for task in waiting)
 
     def stop(self, *, now: bool = False) -> None:
         self._stopped = True
         self._abandon = self._abandon or now
-
-    def _one_by_one(
-        self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
-    ) -> Generator[Outcome[T, R], None, None]:
-        if setup is not None:
-            setup(*setup_args)
-        for task in self._until_stopped(iter(tasks)):
-            yield attempt(body, task)
 
     def _until_stopped(self, tasks: Iterator[T]) -> Iterator[T]:
         while not self._stopped:
@@ -98,56 +90,39 @@ class InProcessEngine:
                 return
             yield task
 
-    def _in_threads(
-        self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
-    ) -> Generator[Outcome[T, R], None, None]:
-        if setup is not None:
-            setup(*setup_args)
+    def _in_threads(self, body: Callable[[T], R], waiting: Iterator[T]) -> Generator[Outcome[T, R], None, None]:
+        """Threads of our own and not an executor, which would wait for them when the interpreter ends."""
         todo: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
         outcomes: queue.SimpleQueue[Outcome[T, R]] = queue.SimpleQueue()
-        threads = [threading.Thread(target=_work, args=(body, todo, outcomes), daemon=True) for _ in range(self.slots)]
+
+        def work() -> None:
+            while (given := todo.get()) is not None:
+                outcomes.put(attempt(body, given[0]))
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.slots)]
         for thread in threads:
             thread.start()
+        in_flight = 0
         try:
-            yield from self._feed(iter(tasks), todo, outcomes)
+            for task in waiting:
+                todo.put((task,))
+                in_flight += 1
+                while in_flight > self.slots:  # one task is ready beyond those running
+                    yield outcomes.get()
+                    in_flight -= 1
+            for _ in range(in_flight):
+                yield outcomes.get()
         except KeyboardInterrupt:
             self._abandon = True
             raise
         finally:
-            self._end(threads, todo)
-
-    def _feed(
-        self, waiting: Iterator[T], todo: queue.SimpleQueue[tuple[T] | None], outcomes: queue.SimpleQueue[Outcome[T, R]]
-    ) -> Generator[Outcome[T, R], None, None]:
-        """Keep one task ready beyond those running, so that no slot waits for the reader."""
-        in_flight, more = 0, True
-        while True:
-            while more and not self._stopped and in_flight <= self.slots:
-                try:
-                    todo.put((next(waiting),))
-                    in_flight += 1
-                except StopIteration:
-                    more = False
-            if not in_flight:
-                return
-            yield outcomes.get()
-            in_flight -= 1
-
-    def _end(self, threads: list[threading.Thread], todo: queue.SimpleQueue[tuple[T] | None]) -> None:
-        """Tasks no thread has begun are dropped; those begun finish, unless told not to wait."""
-        with suppress(queue.Empty):
-            while True:
-                todo.get_nowait()
-        for _ in threads:
-            todo.put(None)
-        if not self._abandon:
-            for thread in threads:
+            with suppress(queue.Empty):  # tasks that no thread has begun are dropped
+                while True:
+                    todo.get_nowait()
+            for _ in threads:
+                todo.put(None)
+            for thread in threads if not self._abandon else ():
                 thread.join()
-
-
-def _work(body: Callable[[T], R], todo: queue.SimpleQueue[tuple[T] | None], outcomes: queue.SimpleQueue[Outcome[T, R]]) -> None:
-    while (given := todo.get()) is not None:
-        outcomes.put(attempt(body, given[0]))
 
 
 class ProcessEngine:
@@ -171,14 +146,6 @@ class ProcessEngine:
         setup_args: tuple[Any, ...] = (),
     ) -> Generator[Outcome[T, R], None, None]:
         self._stopped = False
-        return self._run(body, tasks, setup, setup_args)
-
-    def stop(self, *, now: bool = False) -> None:
-        self._stopped = True
-
-    def _run(
-        self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
-    ) -> Generator[Outcome[T, R], None, None]:
         pool: WorkerPool[T, R] = WorkerPool(
             body,
             size=self.workers,
@@ -187,7 +154,13 @@ class ProcessEngine:
             import_main=self._import_main,
             start_method=self._start_method,
         )
-        waiting, more = iter(tasks), True
+        return self._run(pool, iter(tasks))
+
+    def stop(self, *, now: bool = False) -> None:
+        self._stopped = True
+
+    def _run(self, pool: WorkerPool[T, R], waiting: Iterator[T]) -> Generator[Outcome[T, R], None, None]:
+        more = True
         try:
             while True:
                 while more and not self._stopped and pool.has_room:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from unchoke.jobs.attempts import Outcome
-from unchoke.jobs.child_start import main_script_hidden, stop_signals_held_back
-from unchoke.jobs.pool import WorkerPool
+from unchoke.jobs.pool import WorkerPool, main_script_hidden, stop_signals_held_back
 
 T = TypeVar("T")
 R = TypeVar("R")

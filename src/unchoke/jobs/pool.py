@@ -1,4 +1,4 @@
-"""Worker processes, each with its own pipe, replaced when they die. The driver's side; `attempts.py` is the other end.
+"""Worker processes, each with its own pipe, replaced when they die. The driver's end; `attempts.py` is the other end.
 
 A standard process pool is broken for good once a worker is killed, and keeps threads and locks of its own. Here a worker that
 vanishes costs one outcome, and the next task starts another. Not safe to share between threads.
@@ -11,20 +11,22 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, TaskFailed, WorkerDied, serve
-from unchoke.jobs.child_start import children_allowed, main_script_hidden, stop_signals_held_back
+from unchoke.jobs.signals import STOP_SIGNALS
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,6 +34,7 @@ R = TypeVar("R")
 _STILLBORN_LIMIT = 3
 _LOOK_EVERY_S = 1.0
 _LEAVE_WITHIN_S = 5.0
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 @dataclass(eq=False)
@@ -54,8 +57,8 @@ class WorkerPool(Generic[T, R]):
         body: Callable[[T], R],
         *,
         size: int,
-        setup: Callable[..., None] | None,
-        setup_args: tuple[Any, ...],
+        setup: Callable[..., None] | None = None,
+        setup_args: tuple[Any, ...] = (),
         import_main: bool = False,
         start_method: str = "spawn",
     ) -> None:
@@ -109,8 +112,10 @@ class WorkerPool(Generic[T, R]):
             readable = wait(list(self._busy), timeout=timeout_s)
             for key in readable:
                 self._receive(self._busy[key])
-            if not readable:
-                self._look_for_the_dead()
+            for worker in [] if readable else list(self._busy.values()):
+                # a pipe that something the worker started still holds open does not show up as readable
+                if not worker.process.is_alive() and not worker.connection.poll():
+                    self._lost(worker)
         return self._answers.popleft() if self._answers else None
 
     def close(self) -> None:
@@ -127,29 +132,38 @@ class WorkerPool(Generic[T, R]):
         self._at_exit.cancel()
 
     def _start(self) -> _Worker[T]:
-        """A new worker. Where they are forked, the process they are forked from may have died: the next try starts another."""
+        """A new worker. The process that workers are forked from may have died: the next try starts another."""
         while True:
             try:
-                return self._started()
+                return self._start_once()
             except (EOFError, ConnectionError) as error:
                 self._count_stillborn(f"could not be forked ({type(error).__name__})")
 
-    def _started(self) -> _Worker[T]:
+    def _start_once(self) -> _Worker[T]:
         context: Any = self._context
         spawned = context.get_start_method() == "spawn"
         tied = spawned and threading.current_thread() is threading.main_thread()  # else another process or thread is its parent
-        with _descriptors_explained(self._size):
+        try:
             ours, theirs = context.Pipe(duplex=True)
             try:
                 process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
                 hidden = nullcontext() if self._import_main else main_script_hidden()
-                with hidden, stop_signals_held_back(), children_allowed():
+                with hidden, stop_signals_held_back(), _children_allowed():
                     process.start()
             except BaseException:
                 ours.close()
                 raise
             finally:
                 theirs.close()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise MachineError(
+                f"too many open files to start {self._size} worker processes",
+                code="too-many-open-files",
+                why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
+                try_=f"run the same command again with --workers {max(1, self._size // 2)}",
+            ) from error
         return _Worker(process, ours)
 
     def _receive(self, worker: _Worker[T]) -> None:
@@ -159,27 +173,27 @@ class WorkerPool(Generic[T, R]):
         except (EOFError, ConnectionError):
             self._lost(worker)
             return
-        answer = _unpacked(message)
+        try:
+            answer: Outcome[Any, Any] = pickle.loads(message)
+        except Exception as error:
+            failure = TaskFailed(f"the result cannot be read back: {type(error).__name__}: {error}")
+            answer = Outcome(None, error=failure, traceback_text=traceback.format_exc())
         if worker.ready:
-            self._busy.pop(worker.connection)
-            self._idle.append(worker)
-            self._answers.append(_with_task(answer, worker))
+            self._idle.append(self._busy.pop(worker.connection))
+            self._answer(worker, answer)
         elif answer.error is None:
             worker.ready, self._stillborn = True, 0
         else:
             answer.error.add_note(f"in the set-up of a worker process:\n{answer.traceback_text}")
             raise answer.error
 
-    def _look_for_the_dead(self) -> None:
-        """A worker whose pipe stays open because something it started still holds it does not show up as readable."""
-        for worker in list(self._busy.values()):
-            if not worker.process.is_alive() and not worker.connection.poll():
-                self._lost(worker)
+    def _answer(self, worker: _Worker[T], answer: Outcome[Any, Any]) -> None:
+        task, worker.task = worker.task, None
+        self._answers.append(replace(answer, task=task))
 
     def _lost(self, worker: _Worker[T]) -> None:
         self._busy.pop(worker.connection)
-        how = self._bury(worker)
-        self._answers.append(_with_task(Outcome(None, error=WorkerDied(f"the worker process {how}")), worker))
+        self._answer(worker, Outcome(None, error=WorkerDied(f"the worker process {self._bury(worker)}")))
 
     def _bury(self, worker: _Worker[T]) -> str:
         """Let go of a dead worker and say how it ended; several that never got ready mean that none will."""
@@ -200,20 +214,6 @@ class WorkerPool(Generic[T, R]):
                 " `if __name__ == '__main__'` guard, does this",
                 try_="run the same command again with --workers 1",
             )
-
-
-def _unpacked(message: bytes) -> Outcome[Any, Any]:
-    try:
-        answer: Outcome[Any, Any] = pickle.loads(message)
-    except Exception as error:
-        failure = TaskFailed(f"the result cannot be read back: {type(error).__name__}: {error}")
-        return Outcome(None, error=failure, traceback_text=traceback.format_exc())
-    return answer
-
-
-def _with_task(answer: Outcome[Any, Any], worker: _Worker[T]) -> Outcome[T, Any]:
-    task, worker.task = worker.task, None
-    return Outcome(task, answer.value, answer.error, answer.traceback_text, answer.seconds)  # type: ignore[arg-type]
 
 
 def _describe_exit(code: int | None) -> str:
@@ -243,16 +243,66 @@ def _kill_all(idle: list[_Worker[Any]], busy: dict[Any, _Worker[Any]]) -> None:
         worker.process.kill()
 
 
+_hide_lock = threading.Lock()
+_num_hiding = 0
+_hidden: tuple[ModuleType, str | None]
+
+
 @contextmanager
-def _descriptors_explained(num_workers: int) -> Iterator[None]:
+def main_script_hidden() -> Iterator[None]:
+    """Let a child start without importing the caller's main script, which may lack a guard and would run all over again.
+
+    Nor does it import modules from the folder the user is in: a numpy.py or a random.py lying there would be imported instead of
+    the real one. Threads may start processes at the same time: the last of them restores both.
+    """
+    global _num_hiding, _hidden
+    with _hide_lock:
+        if _num_hiding == 0:
+            _hidden = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
+            sys.modules["__main__"] = ModuleType("__main__")
+            os.environ[_SAFE_PATH] = "1"
+        _num_hiding += 1
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
-            raise
-        raise MachineError(
-            f"too many open files to start {num_workers} worker processes",
-            code="too-many-open-files",
-            why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
-            try_=f"run the same command again with --workers {max(1, num_workers // 2)}",
-        ) from error
+    finally:
+        with _hide_lock:
+            _num_hiding -= 1
+            if _num_hiding == 0:
+                sys.modules["__main__"], safe_path = _hidden
+                if safe_path is None:
+                    del os.environ[_SAFE_PATH]
+                else:
+                    os.environ[_SAFE_PATH] = safe_path
+
+
+@contextmanager
+def stop_signals_held_back() -> Iterator[None]:
+    """A Ctrl-C while a worker starts must not end it: it inherits the mask, and sets its own handlers before lifting it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting it lifts the mask, so it must not be started below
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _children_allowed() -> Iterator[None]:
+    """Start a process although this one is itself a worker of a pool, which multiprocessing forbids to have children.
+
+    It forbids it because they would be left behind when the pool ends its workers; ours end when their driver does.
+    """
+    config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if not config.get("daemon"):
+        yield
+        return
+    config["daemon"] = False
+    try:
+        yield
+    finally:
+        config["daemon"] = True

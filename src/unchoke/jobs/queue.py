@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,8 @@ from unchoke.jobs.records import (
     PREFIX,
     DoneRecord,
     JobResult,
-    failed_record,
     job_of_record,
     record_name,
-    utc_now,
 )
 
 QUEUE_NAME = "jobs_queue.csv"
@@ -148,7 +147,7 @@ class JobQueue:
 
     def finish(self, job: Job, result: JobResult, info: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> DoneRecord:
         """Write the `.done` record of a job whose artefact is in place; from then on it is not done again."""
-        artefact, now = self.artefact(job), utc_now()
+        artefact, now = self.artefact(job), datetime.now(UTC)
         found = artefact.stat()
         record = DoneRecord(
             job_id=job.job_id,
@@ -172,16 +171,17 @@ class JobQueue:
 
     def fail(self, job: Job, error: BaseException, *, traceback_text: str = "") -> int:
         """Write a `.failed` record; return how many attempts at this job have failed so far. The job stays pending."""
-        attempt, now = 1 + len(self._names(job, FAILED)), utc_now()
-        record = failed_record(
-            job.job_id,
-            inputs=job.inputs,
-            attempt=attempt,
-            error=error,
-            traceback_text=traceback_text,
-            failed_at=now.isoformat(),
-        )
-        self._write(job, record_name(job.job_id, FAILED, when=now), record.to_dict())
+        attempt, now = 1 + len(self._names(job, FAILED)), datetime.now(UTC)
+        record = {
+            "job_id": job.job_id,
+            "inputs": job.inputs,
+            "attempt": attempt,
+            "error_type": type(error).__name__,
+            "message": str(error),
+            "traceback": traceback_text or "".join(traceback.format_exception(error)),
+            "failed_at": now.isoformat(),
+        }
+        self._write(job, record_name(job.job_id, FAILED, when=now), record)
         return attempt
 
     def _state_of(self, jobs: Iterable[Job], *, verify: bool, before: QueueState) -> QueueState:

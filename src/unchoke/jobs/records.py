@@ -10,10 +10,9 @@ import csv
 import io
 import json
 import re
-import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields
-from datetime import UTC, datetime
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from datetime import datetime
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -78,37 +77,6 @@ class DoneRecord:
         return cls(**fields)
 
 
-@dataclass(frozen=True)
-class FailedRecord:
-    """One attempt that failed."""
-
-    job_id: str
-    inputs: str
-    attempt: int
-    error_type: str
-    message: str
-    traceback: str
-    failed_at: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def failed_record(
-    job_id: str, *, inputs: str, attempt: int, error: BaseException, traceback_text: str, failed_at: str
-) -> FailedRecord:
-    """The record of `error`; its own traceback is used where no text was brought along from elsewhere."""
-    return FailedRecord(
-        job_id=job_id,
-        inputs=inputs,
-        attempt=attempt,
-        error_type=type(error).__name__,
-        message=str(error),
-        traceback=traceback_text or "".join(traceback.format_exception(error)),
-        failed_at=failed_at,
-    )
-
-
 def record_name(job_id: str, suffix: str, *, when: datetime) -> str:
     """``job_1a2b3c4d-00012_20260131T101500.123456Z.done``"""
     return f"{PREFIX}{job_id}_{when.strftime('%Y%m%dT%H%M%S.%f')}Z{suffix}"
@@ -118,10 +86,6 @@ def job_of_record(name: str) -> str | None:
     """The job a record's name speaks of, or None for any other file."""
     match = _NAME.fullmatch(name)
     return match["job_id"] if match else None
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
@@ -141,7 +105,11 @@ class QuarantineRow:
 def save_quarantine(file: Path, entries: Iterable[QuarantineRow]) -> list[QuarantineRow]:
     """Write today's entries, counting on from what the file said; no entries, no file."""
     before = {entry.sample_id: entry for entry in load_quarantine(file)}
-    counted = [_counted(entry, before.get(entry.sample_id)) for entry in entries]
+    counted = []
+    for entry in entries:
+        if (old := before.get(entry.sample_id)) is not None:
+            entry = replace(entry, times=old.times + (old.reason != entry.reason))
+        counted.append(entry)
     if not counted:
         file.unlink(missing_ok=True)
         return []
@@ -162,10 +130,3 @@ def load_quarantine(file: Path) -> list[QuarantineRow]:
     with making_sense(file, try_=again):
         rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
         return [QuarantineRow(row["sample_id"], row["path"], row["stage"], row["reason"], int(row["times"])) for row in rows]
-
-
-def _counted(entry: QuarantineRow, before: QuarantineRow | None) -> QuarantineRow:
-    if before is None:
-        return entry
-    times = before.times if before.reason == entry.reason else before.times + 1
-    return QuarantineRow(entry.sample_id, entry.path, entry.stage, entry.reason, times)

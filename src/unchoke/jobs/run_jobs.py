@@ -7,8 +7,8 @@ writes the job's artefact atomically and hands back a `JobResult`.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,20 +29,16 @@ _TELL_EVERY_S = 0.2
 _WINDOW_S = 20.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunSummary:
     """What one call did. `failed` maps the jobs given up to the last reason."""
 
     num_jobs: int
-    num_done: int
-    num_items: int
-    num_failed_items: int
-    seconds: float
+    num_done: int = 0
+    num_items: int = 0
+    num_failed_items: int = 0
+    seconds: float = 0.0
     failed: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def num_failed(self) -> int:
-        return len(self.failed)
 
 
 def run_jobs(
@@ -69,7 +65,7 @@ def run_jobs(
     A job that fails goes to the end, up to `max_attempts` times; when more than `max_failed_jobs` are given up, a `DataError`
     stops the run. `MachineError`, such as a full disk, stops it at once. On the first Ctrl-C or SIGTERM the jobs in flight
     finish and `Interrupted` is raised; on the second nothing is waited for. `on_result` is called after the record is in place.
-    `jobs_before` and `items_before` were done earlier and count in the progress, which tells of `extra` too.
+    `jobs_before` and `items_before` were done earlier and count in the progress, which carries `extra` too.
     """
     meter = ProgressMeter(
         on_event,
@@ -81,40 +77,34 @@ def run_jobs(
         items_before=items_before,
         extra=extra,
     )
-    ledger = _Ledger(queue, info or {}, max_attempts, max_failed_jobs, on_event, on_result, meter)
-    ledger.waiting = list(jobs)
+    run = _Run(queue, info or {}, max_attempts, max_failed_jobs, on_event, on_result, meter, RunSummary(len(jobs)), list(jobs))
     started = time.perf_counter()
-
     try:
         with stop_requests(lambda: on_event(_STOPPING)) as requests:
-            while ledger.waiting and not requests.requested and ledger.stop_error is None:
-                tasks = ledger.begin_waiting(requests)
-                _run_round(ledger, engine.map_unordered(body, tasks, setup=setup, setup_args=setup_args), engine)
+            while run.waiting and not requests.requested and run.stop_error is None:  # every waiting job once in each round
+                tasks = run.begin_waiting(requests)
+                with closing(engine.map_unordered(body, tasks, setup=setup, setup_args=setup_args)) as outcomes:
+                    try:
+                        for outcome in outcomes:
+                            run.enter(outcome)
+                            if run.stop_error is not None:
+                                engine.stop()
+                    except KeyboardInterrupt:
+                        engine.stop(now=True)
+                        raise
     except KeyboardInterrupt:
-        raise _interrupted(ledger.num_done, len(jobs)) from None
-    if ledger.stop_error is not None:
-        raise ledger.stop_error
+        raise _interrupted(run.summary) from None
+    if run.stop_error is not None:
+        raise run.stop_error
     if requests.requested:
-        raise _interrupted(ledger.num_done, len(jobs))
-    return ledger.summary(len(jobs), seconds=time.perf_counter() - started)
-
-
-def _run_round(ledger: _Ledger, outcomes: Generator[Outcome[Job, JobResult], None, None], engine: JobEngine) -> None:
-    """Every waiting job once; those to be tried again are waiting afterwards."""
-    with closing(outcomes):
-        try:
-            for outcome in outcomes:
-                ledger.enter(outcome)
-                if ledger.stop_error is not None:
-                    engine.stop()
-        except KeyboardInterrupt:
-            engine.stop(now=True)
-            raise
+        raise _interrupted(run.summary)
+    run.summary.seconds = time.perf_counter() - started
+    return run.summary
 
 
 @dataclass
-class _Ledger:
-    """The running account of one call: counts, attempts, what is to be tried again, and why to stop."""
+class _Run:
+    """The running account of one call: what waits, attempts so far, and why to stop."""
 
     queue: JobQueue
     info: Mapping[str, Any]
@@ -123,12 +113,9 @@ class _Ledger:
     on_event: OnEvent
     on_result: OnResult | None
     meter: ProgressMeter
-    waiting: list[Job] = field(default_factory=list)
-    attempts: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    num_done: int = 0
-    num_items: int = 0
-    num_failed_items: int = 0
+    summary: RunSummary
+    waiting: list[Job]
+    attempts: Counter[str] = field(default_factory=Counter)
     stop_error: UnchokeError | None = None
 
     def begin_waiting(self, requests: StopRequests) -> Iterator[Job]:
@@ -149,49 +136,43 @@ class _Ledger:
             error = outcome.error or TypeError("the job's body returned nothing instead of a JobResult")
             self._failed(outcome.task, error, outcome.traceback_text)
 
-    def summary(self, num_jobs: int, *, seconds: float) -> RunSummary:
-        return RunSummary(num_jobs, self.num_done, self.num_items, self.num_failed_items, seconds, dict(self.failed))
-
     def _done(self, job: Job, result: JobResult, *, seconds: float) -> None:
         self.queue.finish(job, result, self.info, seconds=seconds)
-        self.num_done += 1
-        self.num_items += result.num_items
-        self.num_failed_items += len(result.failed_items)
+        self.summary.num_done += 1
+        self.summary.num_items += result.num_items
+        self.summary.num_failed_items += len(result.failed_items)
         self.meter.count(len(job.items), failed=len(result.failed_items))
         if self.on_result is not None:
             self.on_result(job, result)
 
     def _failed(self, job: Job, error: BaseException, traceback_text: str) -> None:
         self.queue.fail(job, error, traceback_text=traceback_text)
-        reason = f"{type(error).__name__}: {error}"
-        tried = self.attempts[job.job_id] = self.attempts.get(job.job_id, 0) + 1
-        if tried < self.max_attempts:
+        reason, failed = f"{type(error).__name__}: {error}", self.summary.failed
+        self.attempts[job.job_id] += 1
+        if self.attempts[job.job_id] < self.max_attempts:
             self.on_event(Note(f"job {job.job_id} failed and will be tried again: {reason}", level="warning"))
             self.waiting.append(job)
             return
-        self.failed[job.job_id] = reason
-        self.on_event(Note(f"job {job.job_id} was given up after {format_count(tried, 'attempt')}: {reason}", level="warning"))
+        failed[job.job_id] = reason
+        tried = format_count(self.max_attempts, "attempt")
+        self.on_event(Note(f"job {job.job_id} was given up after {tried}: {reason}", level="warning"))
         self.meter.count(len(job.items), failed=len(job.items))
-        if self.max_failed_jobs is not None and len(self.failed) > self.max_failed_jobs:
-            self.stop_error = self.stop_error or _too_many_failed(self.failed, self.max_failed_jobs)
+        if self.max_failed_jobs is not None and len(failed) > self.max_failed_jobs:
+            reasons = list_some([f"{job_id}: {reason}" for job_id, reason in failed.items()], limit=3)
+            self.stop_error = self.stop_error or DataError(
+                f"{format_count(len(failed), 'job')} failed: {reasons}",
+                code="jobs-failed",
+                why=f"at most {self.max_failed_jobs} may fail; .failed files beside jobs_queue.csv hold their tracebacks",
+                try_="remove the cause and run the same command again: only jobs that are not done are run",
+            )
 
 
 _STOPPING = Note("stopping: the jobs in flight are being finished; press Ctrl-C again to stop at once", level="warning")
 
 
-def _too_many_failed(failed: Mapping[str, str], limit: int) -> DataError:
-    reasons = [f"{job_id}: {reason}" for job_id, reason in failed.items()]
-    return DataError(
-        f"{format_count(len(failed), 'job')} failed: {list_some(reasons, limit=3)}",
-        code="jobs-failed",
-        why=f"at most {limit} may fail; each failure is kept with its traceback in a .failed file beside jobs_queue.csv",
-        try_="remove the cause and run the same command again: only jobs that are not done are run",
-    )
-
-
-def _interrupted(num_done: int, num_jobs: int) -> Interrupted:
+def _interrupted(summary: RunSummary) -> Interrupted:
     return Interrupted(
-        f"stopped on request after {num_done} of {format_count(num_jobs, 'job')}",
+        f"stopped on request after {summary.num_done} of {format_count(summary.num_jobs, 'job')}",
         code="interrupted",
         why="Ctrl-C or SIGTERM asked for it; every finished job is kept",
         try_="run the same command again: it goes on from here",
@@ -230,12 +211,12 @@ class ProgressMeter:
         self._recent.append((now, num_items))
         while len(self._recent) > 2 and now - self._recent[0][0] > _WINDOW_S:
             self._recent.popleft()
-        if now - self._told_at >= _TELL_EVERY_S or self._jobs_done == self._jobs_total:
-            self._tell(now)
-
-    def _tell(self, now: float) -> None:
+        if now - self._told_at < _TELL_EVERY_S and self._jobs_done < self._jobs_total:
+            return
         self._told_at = now
-        rate_per_s = self._rate_per_s(now)
+        began, first_items = self._recent[0]  # items counted at the oldest moment remembered came before it
+        recent_items = sum(items for _, items in self._recent) - first_items
+        rate_per_s = recent_items / (now - began) if recent_items and now > began else None
         left_items = self._items_total - self._items_done
         self._on_event(
             Progress(
@@ -249,9 +230,3 @@ class ProgressMeter:
                 extra={"jobs_done": self._jobs_done, "jobs_total": self._jobs_total, **self._extra()},
             )
         )
-
-    def _rate_per_s(self, now: float) -> float | None:
-        """Items since the oldest moment remembered; those counted at that very moment came before it."""
-        began, first_items = self._recent[0]
-        num_items = sum(items for _, items in self._recent) - first_items
-        return num_items / (now - began) if num_items and now > began else None

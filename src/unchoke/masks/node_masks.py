@@ -27,11 +27,9 @@ from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.node_extraction import EngineParcel
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode
-from unchoke.jobs.cluster.homing import SharedFolder, marked
-from unchoke.jobs.cluster.host import NodeRefused
-from unchoke.jobs.cluster.hosting import HostPlan
+from unchoke.jobs.cluster.file_transfer import FileSet, SharedFolder, marked
+from unchoke.jobs.cluster.hosts import HostPlan, NodeRefused
 from unchoke.jobs.cluster.node_work import Courier, NodeReady, NodeWork, agreement, hosts_with, run_tasks
-from unchoke.jobs.cluster.sending import FileSet
 from unchoke.machine.backend import torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
@@ -139,7 +137,7 @@ class MaskNodeWork(NodeWork):
         try:
             finish_bands(work, parts, list(task.bands), reader=reader, predictor=self._predictor, batch=self._parcel.batch)
         except SceneError as error:
-            what, why, path = (self.told(text) for text in (error.what, error.why, error.path))
+            what, why, path = (self.restore_names(text) for text in (error.what, error.why, error.path))
             return SceneError(what, code=error.code, why=why, try_=error.try_, path=path)
         return None
 

@@ -24,7 +24,7 @@ from unchoke.core.clock import during
 from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.core.remote import locate
-from unchoke.jobs.cluster.sending import with_paths
+from unchoke.jobs.cluster.file_transfer import with_paths
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.raster import read_box

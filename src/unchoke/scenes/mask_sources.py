@@ -25,7 +25,7 @@ from unchoke.core.input_file import refuse_special
 from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
 from unchoke.core.urls import is_url
-from unchoke.jobs.cluster.sending import FileSet
+from unchoke.jobs.cluster.file_transfer import FileSet
 from unchoke.scenes.expression import Expression, parse_expression
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_label

@@ -65,7 +65,7 @@ def test_every_pending_job_is_done_and_recorded(queue: JobQueue, slots: int) -> 
         info={"encoder": "x"},
         on_result=lambda job, result: results.append(job.job_id),
     )
-    assert (summary.num_done, summary.num_items, summary.num_failed) == (6, 12, 0)
+    assert (summary.num_done, summary.num_items, summary.failed) == (6, 12, {})
     assert pending(queue) == []
     assert sorted(results) == [job.job_id for job in queue.jobs()]
     assert {record.info["encoder"] for record in queue.state(FINGERPRINT).done.values()} == {"x"}

@@ -12,7 +12,7 @@ import rasterio
 from rasterio import Affine
 
 from unchoke.core.boxes import Box
-from unchoke.jobs.cluster.sending import with_paths
+from unchoke.jobs.cluster.file_transfer import with_paths
 from unchoke.masks.patches import (
     LIMIT,
     BandStandard,

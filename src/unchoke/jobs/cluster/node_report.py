@@ -17,7 +17,7 @@ from typing import Any
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding
 from unchoke.jobs.cluster.connection import KEEPALIVE, Cluster, ClusterNode
-from unchoke.jobs.cluster.host import versions
+from unchoke.jobs.cluster.hosts import on_node, versions
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.machine_facts import MachineFacts
 
@@ -52,13 +52,7 @@ def look_around() -> dict[str, Any]:
         "versions": versions(),
         "token": token_digest(),
         "keepalive": all(name in os.environ for name in KEEPALIVE),
-        "time": time.time(),
     }
-
-
-def clock() -> float:
-    """Run on a node: what time it is there."""
-    return time.time()
 
 
 def token_digest() -> str:
@@ -77,15 +71,8 @@ def token_digest() -> str:
 
 def ask_nodes(cluster: Cluster) -> list[NodeReport]:
     """Ask every node what it is, all at once; one that cannot say is reported with the reason."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     ray, ask = cluster.ray, cluster.ray.remote(look_around)
-    asked = {
-        node: ask.options(
-            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-        ).remote()
-        for node in cluster.nodes()
-    }
+    asked = {node: ask.options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote() for node in cluster.nodes()}
     ends_s = time.monotonic() + _ANSWERS_WITHIN_S
     return [_answer(ray, node, ref, max(1.0, ends_s - time.monotonic())) for node, ref in asked.items()]
 
@@ -94,35 +81,21 @@ def _answer(ray: Any, node: ClusterNode, ref: Any, timeout_s: float) -> NodeRepo
     try:
         said = ray.get(ref, timeout=timeout_s)
     except Exception as error:  # Ray wraps whatever was raised there, a missing unchoke among it
-        return NodeReport(node, problem=_reason(error))
-    return NodeReport(
-        node,
-        facts=said["facts"],
-        versions=said["versions"],
-        clock_off_s=_clock_off(ray, node),
-        token=said["token"],
-        keepalive=said["keepalive"],
-    )
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        problem = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
+        if "No module named 'unchoke" in str(error):
+            problem = "unchoke is not installed there, or in another Python than Ray's"
+        return NodeReport(node, problem=problem)
+    return NodeReport(node, clock_off_s=_clock_off(ray, node), **said)
 
 
 def _clock_off(ray: Any, node: ClusterNode) -> float:
     """How far the node's clock is ahead, by the middle of one question and its answer."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    strategy = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-    ask = ray.remote(clock).options(num_cpus=0, scheduling_strategy=strategy)
+    ask = ray.remote(lambda: time.time()).options(num_cpus=0, scheduling_strategy=on_node(node))
     ray.get(ask.remote(), timeout=30)
     before = time.time()
     there = float(ray.get(ask.remote(), timeout=30))
     return round(there - (before + time.time()) / 2, 3)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    if "No module named 'unchoke" in text:
-        return "unchoke is not installed there, or in another Python than Ray's"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
 
 def diagnose_nodes(reports: Sequence[NodeReport]) -> list[Finding]:

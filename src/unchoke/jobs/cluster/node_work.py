@@ -1,9 +1,9 @@
-"""What a node does with tasks, and the driver's side of it: the frame that every kind of work on a cluster shares.
+"""Work on nodes: the frame that every kind of work on a cluster shares.
 
 On a node a `NodeWork` is set up once in each host: which of the files it needs it sees, whether the workspace is a folder it
-shares, and whether it computes what the driver computes. Then it runs tasks, each with the files that were sent along, and what
-a task writes comes home. On the driver a `Courier` packs tasks and puts in place what comes back. What became of the nodes is a
-`Choice` for the record. What is computed is the business of those who make a `NodeWork` of it.
+shares, and whether it computes what the driver computes. Then it runs tasks, each with the files that were sent along; what a
+task writes is uploaded. On the driver a `Courier` packs tasks and puts in place what comes back. Which nodes were used becomes a
+`Choice` for the record.
 """
 
 from __future__ import annotations
@@ -29,16 +29,25 @@ from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import TaskFailed, WorkerDied
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode
-from unchoke.jobs.cluster.homing import SentFile, SharedFolder, put_in_place, writing_for
-from unchoke.jobs.cluster.host import NodeRefused, versions
-from unchoke.jobs.cluster.hosting import HostPlan, one_for_each_core
+from unchoke.jobs.cluster.file_transfer import (
+    FileSet,
+    FileStore,
+    SentFile,
+    SentSet,
+    SharedFolder,
+    put_in_place,
+    too_much,
+    with_paths,
+    writing_for,
+)
+from unchoke.jobs.cluster.hosts import HostPlan, NodeRefused, one_for_each_core, versions
 from unchoke.jobs.cluster.ray_engine import RayEngine
-from unchoke.jobs.cluster.sending import FileSet, FileStore, SentSet, too_much, with_paths
 
 SAME_BITS = "same bits"
 _ATTEMPTS = 3
 _NEAR = 0.01
 """How far answers may lie from the driver's, as a share of the largest of them: what other kernels of the same network give."""
+_REMEDY = "a folder that all machines share, or files behind a URL"
 T = TypeVar("T")
 
 
@@ -113,9 +122,9 @@ class NodeWork(ABC):
     def run(self, task: Any, folder: Path) -> Any:
         """One task, whose files are where it says; what it writes goes below `folder`."""
 
-    def told(self, text: str) -> str:
+    def restore_names(self, text: str) -> str:
         """`text` about files, with the names that the driver has for them."""
-        text = text if self._store is None else self._store.told(text)
+        text = text if self._store is None else self._store.restore_names(text)
         for file in (file for one in self._files.values() for file in one.files if file.path != file.name):
             text = text.replace(file.path, file.name)
         return text
@@ -134,9 +143,6 @@ class NodeWork(ABC):
         with writing_for(self._home, shares=self.ready.writes) as (folder, files):
             value = self.run(task, folder)
         return value, files
-
-
-_REMEDY = "a folder that all machines share, or files behind a URL"
 
 
 class Courier:
@@ -174,12 +180,6 @@ class Courier:
         return value
 
 
-@dataclass(frozen=True)
-class _Attempt(Generic[T]):
-    task: T
-    tried: int = 1
-
-
 def run_tasks(
     cluster: Cluster,
     work: NodeWork,
@@ -192,50 +192,48 @@ def run_tasks(
 ) -> Iterator[tuple[T, Any]]:
     """Each task with its answer, as they come; `facts` is filled with what the nodes say of themselves.
 
-    A task that fails is tried again, a few times, and then the run ends with its error. What our own errors say stands at once:
-    another try would say the same.
+    A task that fails is tried again, a few times, and then the run ends with its error. Our own errors are raised at once:
+    another try would give the same.
     """
     engine = RayEngine(
         cluster,
         plan=plan,
-        pack=lambda attempt, ready: courier.pack(attempt.task, ready),
-        unpack=lambda attempt, came: courier.unpack(attempt.task, came),
+        pack=lambda attempt, ready: courier.pack(attempt[0], ready),
+        unpack=lambda attempt, came: courier.unpack(attempt[0], came),
         on_event=on_event,
     )
     engine.facts = facts
-    given: Iterator[_Attempt[T]] = map(_Attempt, tasks)
+    attempts: Iterable[tuple[T, int]] = ((task, 1) for task in tasks)
     while True:
-        again: list[_Attempt[T]] = []
-        with closing(engine.map_unordered(work, given, setup=work.set_up)) as outcomes:
+        again: list[tuple[T, int]] = []
+        with closing(engine.map_unordered(work, attempts, setup=work.set_up)) as outcomes:
             for outcome in outcomes:
-                attempt, error = outcome.task, outcome.error
+                (task, tried), error = outcome.task, outcome.error
                 if error is None:
-                    yield attempt.task, outcome.value
+                    yield task, outcome.value
                 elif isinstance(error, UnchokeError):
                     raise error
-                elif attempt.tried >= _ATTEMPTS:
-                    error.add_note(f"on a node:\n{outcome.traceback_text}")
-                    raise _given_up(error) if isinstance(error, WorkerDied | TaskFailed) else error
+                elif tried < _ATTEMPTS:
+                    text = f"a task failed and will be tried again: {type(error).__name__}: {error}"
+                    on_event(Note(text, level="warning"))
+                    again.append((task, tried + 1))
                 else:
-                    told = f"a task failed and will be tried again: {type(error).__name__}: {error}"
-                    on_event(Note(told, level="warning"))
-                    again.append(_Attempt(attempt.task, attempt.tried + 1))
+                    error.add_note(f"on a node:\n{outcome.traceback_text}")
+                    if not isinstance(error, WorkerDied | TaskFailed):
+                        raise error
+                    raise MachineError(
+                        f"a task was given up after {format_count(_ATTEMPTS, 'attempt')}",
+                        code="node-task-given-up",
+                        why=f"{error}",
+                        try_="nodes with more memory, or the same command without --on; what is finished is kept",
+                    )
         if not again:
             return
-        given = iter(again)
-
-
-def _given_up(error: Exception) -> MachineError:
-    return MachineError(
-        f"a task was given up after {format_count(_ATTEMPTS, 'attempt')}",
-        code="node-task-given-up",
-        why=f"{error}",
-        try_="nodes with more memory, or the same command without --on; what is finished is kept",
-    )
+        attempts = again
 
 
 def agreement(expected: NDArray[Any], found: NDArray[Any]) -> str:
-    """How exactly this node answers what the driver answered; `NodeRefused` where it is something else."""
+    """How exactly this node answers what the driver answered; `NodeRefused` where the answers differ too much."""
     if expected.shape == found.shape and expected.tobytes() == found.tobytes():
         return SAME_BITS
     if expected.shape == found.shape and np.isfinite(found).all():
@@ -270,7 +268,7 @@ def nodes_choice(address: str, ready: Iterable[NodeReady], refused: Mapping[str,
 
 
 def hosts_with(threads: int, *, slots: int = 2) -> Callable[[ClusterNode], list[HostPlan]]:
-    """Hosts that compute with `threads` each, as the driver does, for the last bits depend on that; or one on each card."""
+    """Hosts that compute with `threads` each, as the driver does, for the last bits depend on that; or one on each GPU."""
 
     def plan(node: ClusterNode) -> list[HostPlan]:
         if node.gpus:
@@ -279,8 +277,3 @@ def hosts_with(threads: int, *, slots: int = 2) -> Callable[[ClusterNode], list[
         return [HostPlan(cores, 0.0, slots)] * (node.cpus // cores) if cores else []
 
     return plan
-
-
-def one_host_each(node: ClusterNode) -> list[HostPlan]:
-    """One host with all cores of a node, as many tasks side by side, whether there are cards or not."""
-    return [HostPlan(node.cpus, 0.0, node.cpus)] if node.cpus else []

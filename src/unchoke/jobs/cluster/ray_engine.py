@@ -1,10 +1,10 @@
 """The contract of `jobs/job_engines.py` over a Ray cluster: hosts on nodes, tasks as there is room, one outcome each.
 
 In: a cluster, what each node may hold, and how a task is packed for a node and its answer unpacked again. Hosts are replaced when
-they die. A worker process that dies under a task is that task's outcome (`WorkerDied`), as on one machine; a *node* that is lost
-is nobody's fault, and its tasks are given to others. Ray's own restarts and retries are left off: they cannot tell the two
-apart, so a task that kills its worker would be tried for ever. A node is lost when the cluster's list says so, whatever became of
-the calls to it: those to a machine that fell silent may never return.
+they die. A worker process that dies under a task is that task's outcome (`WorkerDied`), as on one machine; the tasks of a *node*
+that is lost are given to others. Ray's own restarts and retries are off: they cannot tell the two apart, so a task that kills its
+worker would be tried for ever. A node is lost when the cluster's list says so: calls to a machine that fell silent may never
+return.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -22,8 +22,16 @@ from unchoke.core.events import Note, OnEvent, ignore
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, TaskFailed, WorkerDied
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode, explained
-from unchoke.jobs.cluster.host import NodeRefused
-from unchoke.jobs.cluster.hosting import HostPlan, end_host, first_line, node_is_away, one_for_each_core, start_host
+from unchoke.jobs.cluster.hosts import (
+    HostPlan,
+    NodeRefused,
+    end_host,
+    first_line,
+    node_is_away,
+    one_for_each_core,
+    raise_set_up_error,
+    start_host,
+)
 
 T = TypeVar("T")
 Pack = Callable[[Any, Any], Any]
@@ -41,14 +49,6 @@ _START_WITHIN_S = 600.0
 _TELL_WAITING_S = 45.0
 
 
-def _as_it_is(_task: Any, value: Any) -> Any:
-    return value
-
-
-def _unpacked_task(task: Any, _facts: Any) -> Any:
-    return task
-
-
 class RayEngine:
     """Runs bodies on the nodes of a cluster. The body, `setup` and what `pack` returns must be picklable."""
 
@@ -57,8 +57,8 @@ class RayEngine:
         cluster: Cluster,
         *,
         plan: Callable[[ClusterNode], Sequence[HostPlan]] = one_for_each_core,
-        pack: Pack = _unpacked_task,
-        unpack: Unpack = _as_it_is,
+        pack: Pack = lambda task, _facts: task,
+        unpack: Unpack = lambda _task, value: value,
         on_event: OnEvent = ignore,
     ) -> None:
         self.cluster, self._plan, self._pack, self._unpack, self._on_event = cluster, plan, pack, unpack, on_event
@@ -191,7 +191,7 @@ class _Crew(Generic[T]):
             self._parcel = self._ray.put(parcel)
         self._hosts: list[_Hosted[T]] = []
         self._answers: list[tuple[_Given[T], Answer]] = []
-        self._stillborn: dict[str, int] = {}
+        self._stillborn: Counter[str] = Counter()
         self._told_lost: set[str] = set()
         self._looked_at = float("-inf")
         self._alone_since: float | None = None
@@ -257,18 +257,20 @@ class _Crew(Generic[T]):
         except Exception as error:
             if self._is_lost(host, error):
                 self._bury(host, f"{host.node} was lost")
-            else:
-                self._count_stillborn(host, first_line(error))
+                return
+            self._drop(host)
+            self._stillborn[host.node.node_id] += 1
+            if (died := self._stillborn[host.node.node_id]) >= _STILLBORN_LIMIT:
+                reason = f"{format_count(died, 'host')} in a row died before they were ready: {first_line(error)}"
+                self._refuse(host.node, reason)
             return
+        raise_set_up_error(host.node, outcome)
         if isinstance(outcome.error, NodeRefused):
             self._refuse(host.node, f"{outcome.error.what}: {outcome.error.why}")
-        elif outcome.error is not None:
-            outcome.error.add_note(f"in the set-up on {host.node}:\n{outcome.traceback_text}")
-            raise outcome.error
         else:
             host.is_ready, host.facts = True, outcome.value
             self._facts[host.node.name] = outcome.value
-            self._stillborn.pop(host.node.node_id, None)
+            self._stillborn.pop(host.node.node_id, 0)
 
     def _fell(self, host: _Hosted[T], ref: Any, error: Exception) -> None:
         """A call failed: the cluster is gone, the node, the process that answered, or only what it answered."""
@@ -317,12 +319,6 @@ class _Crew(Generic[T]):
             self._answers += [(errand, _Lost(reason)) for errand in host.in_flight.values()]
             self._drop(host)
 
-    def _count_stillborn(self, host: _Hosted[T], reason: str) -> None:
-        self._drop(host)
-        died = self._stillborn[host.node.node_id] = self._stillborn.get(host.node.node_id, 0) + 1
-        if died >= _STILLBORN_LIMIT:
-            self._refuse(host.node, f"{format_count(died, 'host')} in a row died before they were ready: {reason}")
-
     def _look(self) -> None:
         """Once in a while compare the hosts with the nodes there are: bury those of lost nodes, start what is missing."""
         now = time.monotonic()
@@ -339,16 +335,11 @@ class _Crew(Generic[T]):
             for plan in self._plan(node)[len(here) :]:
                 actor, ready = start_host(self._cluster, node, plan, self._parcel)
                 self._hosts.append(_Hosted(node, plan, actor, ready, now))
+        if not self._told_waiting and now - self._began_s >= _TELL_WAITING_S and not any(host.is_ready for host in self._hosts):
+            self._told_waiting = True
+            waits = "the nodes are still starting, or others use their cores: `ray status` on the head says which"
+            self._on_event(Note(f"no node is ready after {_TELL_WAITING_S:g} s: {waits}", level="warning"))
         self._refuse_to_wait_for_ever(now, list(nodes.values()))
-        self._tell_waiting(now)
-
-    def _tell_waiting(self, now: float) -> None:
-        """Say once that nothing happens, and why: another command may have all the cores."""
-        if self._told_waiting or now - self._began_s < _TELL_WAITING_S or any(host.is_ready for host in self._hosts):
-            return
-        self._told_waiting = True
-        waits = "the nodes are still starting, or others use their cores: `ray status` on the head says which"
-        self._on_event(Note(f"no node is ready after {_TELL_WAITING_S:g} s: {waits}", level="warning"))
 
     def _refuse_to_wait_for_ever(self, now: float, nodes: list[ClusterNode]) -> None:
         if self._hosts:

@@ -12,14 +12,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, WorkerDied
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode, explained
-from unchoke.jobs.cluster.host import NodeRefused
-from unchoke.jobs.cluster.hosting import HostPlan, end_host, first_line, node_is_away, start_host
+from unchoke.jobs.cluster.hosts import (
+    HostPlan,
+    NodeRefused,
+    end_host,
+    first_line,
+    node_is_away,
+    raise_set_up_error,
+    start_host,
+)
 
 _READY_WITHIN_S = 180.0
 _WAIT_S = 0.3
@@ -69,8 +76,7 @@ class Teammate:
         return self.place.node
 
 
-@dataclass(frozen=True)
-class TeamNeed:
+class TeamNeed(NamedTuple):
     """What each process of a team runs: `body` for every task, after `setup`, which refuses an unfit node with `NodeRefused`."""
 
     body: Callable[[Any], Any]
@@ -94,7 +100,12 @@ class Team:
         with explained(self.cluster.address):
             ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s, fetch_local=False)
         for ref in ready:
-            yield ref, _outcome(self.cluster, ref)
+            try:
+                outcome: Outcome[Any, Any] = pickle.loads(self._ray.get(ref, timeout=60))
+            except Exception as error:  # Ray's own, of many types: whatever it was, that process does not answer
+                kind = NodeSilent if node_is_away(self.cluster, error) else WorkerDied
+                outcome = Outcome(None, error=kind(first_line(error)))
+            yield ref, outcome
 
     def lost(self) -> list[ClusterNode]:
         """The nodes of this team that the cluster has lost."""
@@ -119,7 +130,7 @@ def recruit(
 ) -> Team:
     """A team of up to `num` processes at the first of `places` that are fit; the others are told of. None may be."""
     with explained(cluster.address):
-        parcel = cluster.ray.put(pickle.dumps((need.body, need.setup, need.setup_args)))
+        parcel = cluster.ray.put(pickle.dumps(tuple(need)))
     order = list(dict.fromkeys(place.node.node_id for place in places))
     waiting = [place for place in places if place.node.node_id not in cluster.refused]
     team, starting = Team(cluster, []), list[Teammate]()
@@ -167,16 +178,5 @@ def _unfit(mate: Teammate, outcome: Outcome[Any, Any] | None, *, alive: bool, la
         return f"{outcome.error.what}: {outcome.error.why}"
     if isinstance(outcome.error, WorkerDied):
         return f"its process died before it was ready: {outcome.error}"
-    if outcome.error is not None:
-        outcome.error.add_note(f"in the set-up on {mate.node}:\n{outcome.traceback_text}")
-        raise outcome.error
+    raise_set_up_error(mate.node, outcome)
     return ""
-
-
-def _outcome(cluster: Cluster, ref: Any) -> Outcome[Any, Any]:
-    try:
-        found: Outcome[Any, Any] = pickle.loads(cluster.ray.get(ref, timeout=60))
-    except Exception as error:  # Ray's own, of many types: whatever it was, that process does not answer
-        kind = NodeSilent if node_is_away(cluster, error) else WorkerDied
-        return Outcome(None, error=kind(first_line(error)))
-    return found

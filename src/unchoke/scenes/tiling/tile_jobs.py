@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from unchoke.core.input_file import read_plain
 from unchoke.core.units import format_bytes, format_seconds
 from unchoke.data.resources import measure_room
 from unchoke.jobs.cluster.connection import Cluster
-from unchoke.jobs.cluster.homing import marked
-from unchoke.jobs.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice, one_host_each
+from unchoke.jobs.cluster.file_transfer import marked
+from unchoke.jobs.cluster.hosts import one_for_each_node
+from unchoke.jobs.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice
 from unchoke.jobs.cluster.ray_engine import RayEngine
 from unchoke.jobs.job_engines import InProcessEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job
@@ -195,14 +197,14 @@ def load_strip(file: Path) -> StripRecord | None:
 class StripBody:
     """What a job does. Picklable as long as `pool` and `shared` are None, as they are for processes: each has its own.
 
-    `told` rewrites texts that name files: on another machine they may lie under other names.
+    `restore_names` rewrites texts that name files: on another machine they may lie under other names.
     """
 
     root: Path
     work: Mapping[str, StripJob]
     pool: HandlePool | None = None
     shared: SharedBlocks | None = None
-    told: Callable[[str], str] = str
+    restore_names: Callable[[str], str] = str
 
     def __call__(self, job: Job) -> JobResult:
         """Write the strip's tiles, then the record that lists them. A scene that cannot be read is recorded, not raised."""
@@ -210,8 +212,8 @@ class StripBody:
         try:
             result = run_strip(work.strip, work.spec, root=self.root, pool=self.pool, shared=self.shared)
         except SceneError as error:
-            reason = self.told(f"{error.what}: {error.why}")
-            atomic.write_json(self.root / job.output, {"failed": reason, "path": self.told(error.path), "tiles": []})
+            reason = self.restore_names(f"{error.what}: {error.why}")
+            atomic.write_json(self.root / job.output, {"failed": reason, "path": self.restore_names(error.path), "tiles": []})
             return JobResult(0, failed_items=tuple((item, reason) for item in job.items))
         tiles = [tile.to_dict() for tile in result.records]
         atomic.write_json(self.root / job.output, {"failed": "", "path": "", "tiles": tiles})
@@ -228,7 +230,7 @@ class NodeTiling(NodeWork):
         return ready
 
     def run(self, task: StripJob, folder: Path) -> JobResult:
-        result = StripBody(folder, {task.job.job_id: task}, self._pool, told=self.told)(task.job)
+        result = StripBody(folder, {task.job.job_id: task}, self._pool, restore_names=self.restore_names)(task.job)
         return replace(result, info={**result.info, "node": self.ready.node})
 
 
@@ -335,7 +337,9 @@ class _Runner:
         courier = _StripCourier(self.queue.folder, {job.job_id: self.work[job.job_id] for job in jobs})
         with marked(self.queue.folder) as shared:
             body, tell = NodeTiling(home=shared, files=courier.files), self.session.on_event
-            engine = RayEngine(cluster, plan=one_host_each, pack=courier.pack, unpack=courier.unpack, on_event=tell)
+            engine = RayEngine(
+                cluster, plan=partial(one_for_each_node, gpus=False), pack=courier.pack, unpack=courier.unpack, on_event=tell
+            )
             self._run(jobs, body, engine, setup=body.set_up)
         ready, gives = engine.facts.values(), "have this unchoke"
         self.session.chose(nodes_choice(cluster.address, ready, cluster.refused, gives=gives, files="scenes"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unchoke.core.events import Event, ignore
-from unchoke.jobs.cluster.host import NodeRefused
+from unchoke.jobs.cluster.hosts import NodeRefused
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy

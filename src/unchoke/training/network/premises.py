@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from unchoke.core.errors import UnchokeError
-from unchoke.jobs.cluster.homing import SharedFolder, marked
+from unchoke.jobs.cluster.file_transfer import SharedFolder, marked
 from unchoke.machine.backend import torch_device
 from unchoke.training.network.training_job import TrainingJob
 

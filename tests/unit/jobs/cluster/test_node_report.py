@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unchoke.jobs.cluster.connection import ClusterNode
-from unchoke.jobs.cluster.host import versions
+from unchoke.jobs.cluster.hosts import versions
 from unchoke.jobs.cluster.node_report import NodeReport, diagnose_nodes, look_around, token_digest
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.doctor import count_nodes, render_nodes

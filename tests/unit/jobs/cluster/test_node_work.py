@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unchoke.jobs.cluster import node_work
 from unchoke.jobs.cluster.connection import ClusterNode
-from unchoke.jobs.cluster.homing import marked
-from unchoke.jobs.cluster.host import NodeRefused
+from unchoke.jobs.cluster.file_transfer import FileSet, marked
+from unchoke.jobs.cluster.hosts import NodeRefused
 from unchoke.jobs.cluster.node_work import SAME_BITS, Courier, NodeReady, NodeWork, agreement, hosts_with, nodes_choice
-from unchoke.jobs.cluster.sending import FileSet
 
 
 class Copying(NodeWork):
@@ -23,7 +21,7 @@ class Copying(NodeWork):
 
     def run(self, task: Any, folder: Path) -> str:
         (folder / "copy.txt").write_bytes(Path(task).read_bytes())
-        return self.told(task)
+        return self.restore_names(task)
 
 
 def make(tmp_path: Path) -> tuple[str, FileSet]:
@@ -53,7 +51,7 @@ def test_task_reads_seen_or_sent_files_and_sends_home(tmp_path: Path, sees: bool
 def test_node_that_needs_too_much_sent_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, files = make(tmp_path)
     Path(name).unlink()
-    monkeypatch.setattr("unchoke.jobs.cluster.sending.MOST_SENT_BYTES", 5)
+    monkeypatch.setattr("unchoke.jobs.cluster.file_transfer.MOST_SENT_BYTES", 5)
     with pytest.raises(NodeRefused) as caught:
         Copying(files=[files]).set_up()
     assert caught.value.code == "node-cannot-read" and "9 B" in caught.value.why and "5 B" in caught.value.why
@@ -81,7 +79,3 @@ def test_hosts_have_the_threads_of_the_driver_or_a_card(cpus: int, gpus: int, th
     planned = hosts_with(threads)(ClusterNode("id", "n", "10.0.0.1", cpus, gpus, 0))
     assert len(planned) == hosts and all(host.slots == 2 for host in planned)
     assert sum(host.cpus for host in planned) <= cpus
-
-
-def test_one_host_has_a_whole_node() -> None:
-    assert node_work.one_host_each(ClusterNode("id", "n", "10.0.0.1", 6, 1, 0)) == [node_work.HostPlan(6, 0.0, 6)]

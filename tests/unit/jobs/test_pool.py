@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 
-from unchoke.jobs.child_start import main_script_hidden, stop_signals_held_back
+from unchoke.jobs.pool import main_script_hidden, stop_signals_held_back
 from unchoke.jobs.signals import STOP_SIGNALS
 
 

@@ -1,4 +1,4 @@
-"""Files that travel to a node: seen there or sent, with names, neighbours and times, and values that name them rewritten."""
+"""Files sent to nodes, with names, neighbours and times and values that name them rewritten; and files uploaded from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from typing import NamedTuple
 import pytest
 
 from errors import refused
-from unchoke.jobs.cluster.sending import MOST_SENT_BYTES, FileSet, FileStore, NeededFile, too_much, with_paths
+from unchoke.jobs.cluster.file_transfer import (
+    MOST_SENT_BYTES,
+    FileSet,
+    FileStore,
+    NeededFile,
+    SentFile,
+    marked,
+    put_in_place,
+    too_much,
+    with_paths,
+    writing_for,
+)
 
 
 class Corner(NamedTuple):
@@ -63,7 +74,7 @@ def test_what_is_sent_keeps_names_neighbours_and_times(tmp_path: Path) -> None:
         assert Path(places[name]).stat().st_mtime_ns == Path(name).stat().st_mtime_ns
     assert places[names[1]] == f"{places[names[0]]}.aux.xml"
     assert Path(places[names[2]]).parent != Path(places[names[0]]).parent
-    assert store.told(f"{places[names[0]]} is torn") == f"{names[0]} is torn"
+    assert store.restore_names(f"{places[names[0]]} is torn") == f"{names[0]} is torn"
 
 
 def test_file_is_seen_by_its_size_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +103,7 @@ def test_tasks_wait_for_files_and_hear_of_damage(tmp_path: Path) -> None:
     waiting.join()
     assert found == [3]
     name, copy = next(iter(sent.copies.items()))
-    damaged = replace(sent, key="torn", copies={name: replace(copy, file=replace(copy.file, data=b"else"))})
+    damaged = sent._replace(key="torn", copies={name: copy._replace(file=replace(copy.file, data=b"else"))})
     with refused("damaged-transfer", "a.tif"):
         store.take_in(damaged)
     with refused("files-not-on-node", "torn"):
@@ -111,9 +122,43 @@ def test_too_much_is_said_with_its_size() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="hosts end otherwise there")
 def test_what_was_sent_goes_with_the_host_however_it_ends(tmp_path: Path) -> None:
-    code = "import os, signal\nfrom unchoke.jobs.cluster.sending import FileStore\nprint(FileStore().folder, flush=True)\n"
+    code = "import os, signal\nfrom unchoke.jobs.cluster.file_transfer import FileStore\nprint(FileStore().folder, flush=True)\n"
     ended = subprocess.run([sys.executable, "-c", code + "os.kill(os.getpid(), signal.SIGKILL)"], capture_output=True, text=True)
     folder, end = Path(ended.stdout.strip()), time.monotonic() + 30
     while folder.exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert folder.name.startswith("sent-") and not folder.exists()
+
+
+def test_a_folder_is_known_by_its_mark_and_the_mark_goes(tmp_path: Path) -> None:
+    with marked(tmp_path / "features") as shared:
+        assert shared.is_here()
+        assert not replace(shared, folder=tmp_path).is_here()
+        assert not replace(shared, content="another").is_here()
+    assert list((tmp_path / "features").iterdir()) == []
+
+
+def test_what_is_written_to_a_shared_folder_does_not_travel(tmp_path: Path) -> None:
+    with marked(tmp_path) as shared, writing_for(shared, shares=True) as (folder, files):
+        assert folder == tmp_path
+    assert files == {}
+
+
+def test_what_is_written_elsewhere_is_uploaded_as_it_was(tmp_path: Path) -> None:
+    with marked(tmp_path / "home") as shared:
+        with writing_for(shared, shares=False) as (folder, files):
+            assert folder != tmp_path / "home"
+            (folder / "deep").mkdir()
+            (folder / "deep" / "one.bin").write_bytes(b"one")
+            (folder / "two.bin").write_bytes(b"two")
+        assert not folder.exists()
+        put_in_place(tmp_path / "home", files, artefact="two.bin")
+    assert (tmp_path / "home" / "deep" / "one.bin").read_bytes() == b"one"
+    assert (tmp_path / "home" / "two.bin").read_bytes() == b"two"
+
+
+def test_file_changed_on_its_way_is_refused(tmp_path: Path) -> None:
+    good = SentFile(b"good", "770e607624d689265ca6c44884d0807d9b054d23c473c106c72be9de08b7376c")
+    with refused("damaged-transfer", "a.bin"):
+        put_in_place(tmp_path, {"a.bin": replace(good, data=b"bad"), "z.bin": good}, artefact="z.bin")
+    assert not (tmp_path / "z.bin").exists()
