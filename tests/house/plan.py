@@ -1,35 +1,34 @@
-"""What the house is like, in numbers: read from the source and from ARCHITECTURE.md, without importing either.
+"""What the house is like, in numbers: size per room, and what following `fit` asks of a reader.
 
-`python tests/house/plan.py [REPOSITORY …]` prints one column for each checkout, for instance one from before a change and this
-one. `docs/decisions` quotes it, and the tests beside it hold some of the numbers at zero.
+    python tests/house/plan.py [REPOSITORY …]          one table for each checkout
+    python tests/house/plan.py --walk [REPOSITORY …]   besides, `fit` on 200 made photos is run and traced (a minute each)
+
+Reads the source without importing it. Tests beside it hold some of the numbers at zero; `docs/decisions` quotes the others.
 """
 
 from __future__ import annotations
 
 import ast
-import re
+import os
+import statistics
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)(?::[A-Za-z_][\w.]*)?(?:\(\))?`")
-WALKS = {
-    "fit": "`unchoke fit",
-    "segment train": "`unchoke segment train",
-    "profile --": "`unchoke profile --",
-    "lint": "`unchoke lint",
-}
+PACKAGES = ("unchoke", "unchoke_doctor")
+COLUMNS = ("lines", "statements", "files", "median", "p95", "imports", "one use")
 
 
 class House:
-    """One checkout: its modules by name, and questions about them."""
+    """One checkout: the modules of the trainer by name, and questions about them."""
 
-    def __init__(self, root: Path = ROOT) -> None:
-        self.root, self.source = root, root / "src" / "unchoke"
+    def __init__(self, root: Path = ROOT, package: str = "unchoke") -> None:
+        self.root, self.source = root, root / "src" / package
         self.files = {self._name(file): file for file in sorted(self.source.rglob("*.py"))}
         self.trees = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in self.files.items()}
 
@@ -41,16 +40,6 @@ class House:
     def _name(self, file: Path) -> str:
         parts = file.relative_to(self.source.parent).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    @property
-    def num_lines(self) -> int:
-        return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in self.files.values())
-
-    @property
-    def folder_sizes(self) -> Counter[str]:
-        """Modules in each folder, `__init__.py` left out."""
-        inner = (file for file in self.files.values() if file.name != "__init__.py")
-        return Counter(file.parent.relative_to(self.source).as_posix() for file in inner)
 
     @cached_property
     def defined(self) -> dict[str, set[str]]:
@@ -67,38 +56,38 @@ class House:
                     found += [f"{importer} <- {node.module}.{name}" for name in names if name not in self.defined[node.module]]
         return found
 
-    def classes_twice(self) -> list[str]:
-        """Names of classes, at any depth, that stand for more than one."""
-        nodes = [node for nodes in self.nodes.values() for node in nodes if isinstance(node, ast.ClassDef)]
-        return sorted(name for name, count in Counter(node.name for node in nodes).items() if count > 1)
+    def rooms(self) -> dict[str, list[str]]:
+        """The modules of each folder directly below the package."""
+        rooms: dict[str, list[str]] = {}
+        for name, file in self.files.items():
+            parts = file.relative_to(self.source).parts
+            rooms.setdefault(parts[0] if len(parts) > 1 else "(top)", []).append(name)
+        return rooms
 
-    def files_twice(self) -> list[str]:
-        """Names of modules that stand in more than one folder."""
-        names = Counter(file.name for file in self.files.values() if not file.name.startswith("__"))
-        return sorted(name for name, count in names.items() if count > 1)
+    def measure(self, modules: list[str]) -> tuple[str, ...]:
+        nodes = [node for name in modules for node in self.nodes[name]]
+        num_lines = sum(self.files[name].read_text(encoding="utf-8").count("\n") for name in modules)
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        lengths = sorted((node.end_lineno or node.lineno) - node.lineno + 1 for node in functions) or [0]
+        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        import_lines = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
+        return (
+            f"{num_lines:,}",
+            f"{sum(isinstance(node, ast.stmt) for node in nodes):,}",
+            f"{len(modules)}",
+            f"{statistics.median(lengths):.0f}",
+            f"{lengths[int(0.95 * len(lengths))]}",
+            f"{import_lines / max(num_lines, 1):.1%}",
+            f"{sum(self._used_once(name) for name in modules):,}",
+        )
 
-    @cached_property
-    def private_functions(self) -> list[tuple[str, int]]:
-        """Private functions of modules, each with how often its module names it beside the definition."""
-        found = []
-        for module, tree in self.trees.items():
-            uses = Counter(node.id for node in self.nodes[module] if isinstance(node, ast.Name))
-            private = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("_")]
-            found += [(name, uses[name]) for name in private if not name.startswith("__")]
-        return found
-
-    def walk(self, heading: str) -> tuple[int, int, int]:
-        """What following a command through ARCHITECTURE.md asks of a reader: references, changes of room, returns to one left."""
-        text = (self.root / "ARCHITECTURE.md").read_text(encoding="utf-8")
-        section = next((part for part in text.split("\n## ") if part.startswith(heading)), "")
-        rooms = [place.split("/")[0] if "/" in place else "." for place in PLACE.findall(section)]
-        changes = [after for before, after in pairwise(rooms) if before != after]
-        return len(rooms), len(changes), len(changes) - len(set(changes) - set(rooms[:1]))
-
-    def untold(self) -> list[str]:
-        """Public functions, classes and methods of the front door without a docstring."""
-        nodes = [node for node in self.trees["unchoke"].body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        return [node.name for node in nodes if not node.name.startswith("_") and not ast.get_docstring(node)]
+    def _used_once(self, module: str) -> int:
+        """How many private functions of a module it names once beside their definition."""
+        uses = Counter(node.id for node in self.nodes[module] if isinstance(node, ast.Name))
+        private = [
+            node.name for node in self.trees[module].body if isinstance(node, ast.FunctionDef) and node.name.startswith("_")
+        ]
+        return sum(uses[name] == 1 for name in private if not name.startswith("__"))
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[str]:
@@ -115,31 +104,62 @@ def _defined(body: list[ast.stmt]) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.asname == alias.name)
 
 
-def measure(house: House) -> dict[str, str]:
-    """The numbers that a decision quotes, as text."""
-    largest, size = house.folder_sizes.most_common(1)[0]
-    others = Counter({name: count for name, count in house.folder_sizes.items() if not name.endswith("/rules")})
-    second, second_size = others.most_common(1)[0]
-    numbers = {
-        "files": f"{len(house.files)}",
-        "lines": f"{house.num_lines:,}",
-        "largest folder": f"{largest} ({size})",
-        "largest but for rules": f"{second} ({second_size})",
-        "private functions": f"{len(house.private_functions):,}",
-        "of them with one use": f"{sum(uses == 1 for _, uses in house.private_functions):,}",
-        "imports through doors": f"{len(house.doors())}",
-        "class names twice": f"{len(house.classes_twice())}",
-        "file names twice": f"{len(house.files_twice())}",
-        "front door untold": f"{len(house.untold())}",
-    }
-    walks = {f"walk of {name}": " / ".join(map(str, house.walk(heading))) for name, heading in WALKS.items()}
-    return numbers | walks
+TRACED = """
+import pathlib, sys, threading
+import numpy as np
+from PIL import Image
+
+source, folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+entered = {}
+
+def hear(frame, event, _):
+    if event == "call" and frame.f_code not in entered and not frame.f_code.co_name.startswith("<"):
+        entered[frame.f_code] = frame.f_code.co_filename
+
+rng = np.random.default_rng(0)
+for index in range(200):
+    photo = folder / "photos" / "ab"[index % 2] / f"{index}.jpg"
+    photo.parent.mkdir(parents=True, exist_ok=True)
+    pixels = rng.integers(0, 255, (64, 64, 3)) // 2 + 60 * (index % 2)
+    Image.fromarray(pixels.astype("uint8")).save(photo)
+import unchoke
+
+threading.setprofile(hear)
+sys.setprofile(hear)
+unchoke.fit(folder / "photos", out=folder / "workspace")
+sys.setprofile(None)
+files = [pathlib.Path(name).resolve().relative_to(source) for name in entered.values() if name.startswith(str(source))]
+rooms = [file.parts[1] if len(file.parts) > 2 else "(top)" for file in files]
+changes = sum(before != after for before, after in zip(rooms, rooms[1:]))
+print(f"walk of fit: {len(set(files))} files, {len(files)} functions, {changes} changes of room in the order of first entry")
+"""
+
+
+def trace_fit(root: Path) -> str:
+    """Run `fit` of a checkout in a process of its own and count the functions of ours that it enters."""
+    source = root.resolve() / "src"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", TRACED, str(source), folder]
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": str(source)}, capture_output=True, text=True, check=False, timeout=600
+        )
+    return done.stdout.strip().splitlines()[-1] if done.returncode == 0 else f"walk of fit: failed\n{done.stderr[-2000:]}"
 
 
 def main() -> None:
-    houses = [measure(House(Path(root))) for root in sys.argv[1:] or [str(ROOT)]]
-    for name in houses[0]:
-        print(f"{name:24}", *(f"{numbers[name]:>28}" for numbers in houses))
+    roots = [Path(argument) for argument in sys.argv[1:] if argument != "--walk"] or [ROOT]
+    for root in roots:
+        print(f"{root}\n{'room':28}" + "".join(f"{column:>12}" for column in COLUMNS))
+        for package in PACKAGES:
+            house = House(root, package)
+            rows = {f"{package}/{room}": modules for room, modules in sorted(house.rooms().items())} | {
+                package: list(house.files)
+            }
+            for name, modules in rows.items():
+                if modules:
+                    print(f"{name:28}" + "".join(f"{value:>12}" for value in house.measure(modules)))
+        if "--walk" in sys.argv:
+            print(trace_fit(root))
 
 
 if __name__ == "__main__":
