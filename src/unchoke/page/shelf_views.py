@@ -27,8 +27,8 @@ from unchoke.runs.report.html import legend
 from unchoke.runs.report.json import load_record
 from unchoke.runs.report.page import safe_thumbnail
 from unchoke.runs.report.view import describe_finding, moment
-from unchoke.runs.trace import read_trace
 from unchoke.runs.trace.trace_html import render_trace_html
+from unchoke.runs.trace.trace_record import read_trace
 
 LAYERS = (PREDICTION, "truth", "error")
 MASK_PX = 1600

@@ -14,7 +14,7 @@ import torch
 from small_training import CPU, STEPS_PER_EPOCH, Small, config, fingerprint, small
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import ignore
-from unchoke.runs.trace import read_trace
+from unchoke.runs.trace.trace_record import read_trace
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads

@@ -13,10 +13,9 @@ from typing import Any
 
 from unchoke.core.errors import UsageError
 from unchoke.core.output_file import output_file
-from unchoke.runs.trace import read_trace
 from unchoke.runs.trace.trace_causes import find_causes
 from unchoke.runs.trace.trace_html import render_trace_html
-from unchoke.runs.trace.trace_records import TraceDiff, TraceRecord, compare_traces
+from unchoke.runs.trace.trace_record import TraceDiff, TraceRecord, compare_traces, read_trace
 from unchoke.runs.trace.trace_text import render_trace
 
 _ENDINGS = (".gz", ".json", ".trace", ".pt")

@@ -11,7 +11,8 @@ from itertools import pairwise
 
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes
-from unchoke.runs.trace.trace_records import WHOLE, MemoryLine, TraceRecord
+from unchoke.runs.trace.trace_record import MemoryLine, TraceRecord
+from unchoke.runs.trace.trace_steps import WHOLE
 from unchoke_doctor.causes import cause
 
 _STAGES = {"evaluate": ("slow-evaluation", 0.25), "checkpoint": ("slow-checkpoint", 0.1), "optimizer": ("slow-optimizer", 0.35)}

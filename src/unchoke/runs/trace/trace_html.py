@@ -10,7 +10,7 @@ hold, no character that HTML reads as markup is left.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
@@ -22,19 +22,8 @@ from unchoke.core import atomic
 from unchoke.runs.report.charts import share_bar, stacked_bar
 from unchoke.runs.report.layout import shorten
 from unchoke.runs.report.page import environment, page_parts
-from unchoke.runs.trace import read_trace
-from unchoke.runs.trace.trace_records import (
-    STAGES,
-    EventStrip,
-    KernelRow,
-    OperatorChange,
-    OperatorRow,
-    Step,
-    StripRow,
-    TraceDiff,
-    TraceRecord,
-    compare_traces,
-)
+from unchoke.runs.trace.trace_record import EventStrip, KernelRow, OperatorRow, TraceDiff, TraceRecord, compare_traces, read_trace
+from unchoke.runs.trace.trace_steps import STAGES, Step
 from unchoke.runs.trace.trace_text import (
     about_facts,
     describe_causes,
@@ -51,7 +40,6 @@ _COLOURS = dict(zip(STAGES, ("s2", "s5", "s6", "s1", "s4", "s9", "s3", "s7", "s8
 _MOST_STEPS = 200
 _LONGEST_TEXT = 2000
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-_CHANGES = ("cpu_change_us", "device_change_us")
 
 
 def save_trace_html(trace: Path, to: Path, *, against: Path | None = None) -> Path:
@@ -97,42 +85,28 @@ def _means(record: TraceRecord) -> list[dict[str, Any]]:
 
 def _step_rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     longest_us = max((step.wall_us for step in steps), default=0.0) or 1.0
-    return [
-        {
-            "name": step.name,
-            "time": format_us(step.wall_us),
-            "busy": f"{step.device_busy_us / step.wall_us * 100:.0f} %" if step.wall_us else "",
-            "bar": _bar(step, longest_us),
-        }
-        for step in steps[:_MOST_STEPS]
-    ]
-
-
-def _bar(step: Step, longest_us: float) -> Markup:
-    parts = [
-        (
-            f"{stage}: {format_us(step.stages[stage])} of {format_us(step.wall_us)}",
-            step.stages[stage] / longest_us,
-            _COLOURS[stage],
-        )
-        for stage in STAGES
-        if stage in step.stages
-    ]
-    return stacked_bar(parts, height_px=16)
+    rows = []
+    for step in steps[:_MOST_STEPS]:
+        wall = format_us(step.wall_us)
+        spent = [(stage, step.stages[stage]) for stage in STAGES if stage in step.stages]
+        parts = [(f"{stage}: {format_us(us)} of {wall}", us / longest_us, _COLOURS[stage]) for stage, us in spent]
+        busy = f"{step.device_busy_us / step.wall_us * 100:.0f} %" if step.wall_us else ""
+        rows.append({"name": step.name, "time": wall, "busy": busy, "bar": stacked_bar(parts, height_px=16)})
+    return rows
 
 
 def _stage_changes(diff: TraceDiff) -> list[dict[str, Any]]:
-    longest_us = max((max(change.before_us, change.after_us) for change in diff.stages), default=0.0) or 1.0
+    longest_us = max((max(row["before_us"], row["after_us"]) for row in diff.stages), default=0.0) or 1.0
     return [
         {
-            "stage": change.stage,
-            "class": _COLOURS[change.stage],
-            "before": format_us(change.before_us),
-            "after": format_us(change.after_us),
-            "change": format_us(change.change_us, signed=True),
-            "bars": [share_bar(side / longest_us, class_=_COLOURS[change.stage]) for side in (change.before_us, change.after_us)],
+            "stage": row["stage"],
+            "class": _COLOURS[row["stage"]],
+            "before": format_us(row["before_us"]),
+            "after": format_us(row["after_us"]),
+            "change": format_us(row["change_us"], signed=True),
+            "bars": [share_bar(row[one] / longest_us, class_=_COLOURS[row["stage"]]) for one in ("before_us", "after_us")],
         }
-        for change in diff.stages
+        for row in diff.stages
     ]
 
 
@@ -146,21 +120,20 @@ def embed(record: TraceRecord, diff: TraceDiff | None = None) -> Markup:
 
 def page_data(record: TraceRecord, diff: TraceDiff | None = None) -> dict[str, Any]:
     """What the scripts read."""
+    changes = diff.operators if diff else ()
     return {
         "duration_us": record.about.duration_us,
         "steps": [[step.name, step.start_us, step.wall_us] for step in record.steps],
-        "operators": _column_table(record.operators, [column.name for column in fields(OperatorRow)]),
-        "kernels": _column_table(record.kernels, [column.name for column in fields(KernelRow)]),
+        "operators": _column_table([vars(row) for row in record.operators], [one.name for one in fields(OperatorRow)]),
+        "kernels": _column_table([vars(row) for row in record.kernels], [one.name for one in fields(KernelRow)]),
         "strip": _strip(record.strip),
         "memory": [asdict(line) for line in record.memory],
-        "changes": _column_table(
-            diff.operators if diff else (), [*(column.name for column in fields(OperatorChange)), *_CHANGES]
-        ),
+        "changes": _column_table(changes, list(changes[0]) if changes else []),
     }
 
 
-def _column_table(rows: Sequence[object], columns: Sequence[str]) -> dict[str, Any]:
-    return {"columns": list(columns), "rows": [[_plain(getattr(row, name)) for name in columns] for row in rows]}
+def _column_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
+    return {"columns": columns, "rows": [[_plain(row[name]) for name in columns] for row in rows]}
 
 
 def _plain(value: Any) -> Any:
@@ -170,19 +143,13 @@ def _plain(value: Any) -> Any:
 
 
 def _strip(strip: EventStrip) -> dict[str, Any]:
+    """Columns of each row; starts as steps from one event to the next: most are short, and the file is half as large."""
     names, details = ([shorten(text, _LONGEST_TEXT) for text in texts] for texts in (strip.names, strip.details))
-    return {"names": names, "details": details, "rows": [_strip_row(row) for row in strip.rows]}
-
-
-def _strip_row(row: StripRow) -> dict[str, Any]:
-    """Starts as steps from one event to the next: most are short, and the file is half as large."""
-    return {
-        "name": shorten(row.name, _LONGEST_TEXT),
-        "kind": row.kind,
-        "starts": [after - before for before, after in pairwise([0, *(round(start * 1000) for start in row.starts_us)])],
-        "durations": [round(duration * 1000) for duration in row.durations_us],
-        "depths": row.depths,
-        "names": row.names,
-        "details": row.details,
-        "merged": {place: count for place, count in enumerate(row.merged) if count},
-    }
+    rows = []
+    for row in strip.rows:
+        starts, durations, depths, name_numbers, detail_numbers, merged = map(list, zip(*row.events, strict=True))
+        steps = [after - before for before, after in pairwise([0, *starts])]
+        kept = {"name": shorten(row.name, _LONGEST_TEXT), "kind": row.kind, "starts": steps, "durations": durations}
+        kept |= {"depths": depths, "names": name_numbers, "details": detail_numbers}
+        rows.append({**kept, "merged": {place: count for place, count in enumerate(merged) if count}})
+    return {"names": names, "details": details, "rows": rows}

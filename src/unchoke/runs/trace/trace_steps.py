@@ -12,12 +12,28 @@ import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
-from unchoke.runs.trace.spans import ANNOTATION, COPY, DEVICE_WORK, OPERATOR, RUNTIME, Span
-from unchoke.runs.trace.trace_records import STAGES, WHOLE, Step
-from unchoke.runs.trace.trace_sums import STEP, ThreadCalls
+from unchoke.runs.trace.trace_source import ANNOTATION, COPY, DEVICE_WORK, OPERATOR, RUNTIME, Span, ThreadCalls
 
-MARKS = {f"unchoke.{stage}": stage for stage in STAGES} | {"unchoke.machine": "synchronise"}
+STAGES = {
+    "wait": "the training thread waited for the next batch",
+    "copy": "it copied the batch to the device, or queued the copy",
+    "prepare": "it prepared the batch: augmenting, normalising",
+    "forward": "it ran the network and the loss, or queued them on the device",
+    "backward": "gradients were computed, or queued on the device",
+    "exchange": "processes that train together exchanged gradients",
+    "optimizer": "the optimizer changed the weights, or cleared the gradients",
+    "evaluate": "it evaluated, all of it: loading, forward and metrics",
+    "checkpoint": "it saved a checkpoint",
+    "synchronise": "it stood still until the device had finished: .item(), .cpu(), printing a tensor",
+    "other": "everything else on that thread: Python between the stages, logging, metrics",
+}
+"""The parts of a step, in the order they are shown, and what each means."""
+WHOLE = "whole recording"
+"""The name of the one step of a trace in which the program marked none."""
+STEP = "ProfilerStep#"
+_MARKS = {f"unchoke.{stage}": stage for stage in STAGES} | {"unchoke.machine": "synchronise"}
 _STARTS = {
     "enumerate(DataLoader)#": "wait",
     "Optimizer.step#": "optimizer",
@@ -31,7 +47,19 @@ _WORK = "work"
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class Step:
+    """One ProfilerStep. The stages add up to `wall_us`; `device_busy_us` runs beside them, on the device."""
+
+    name: str
+    start_us: float
+    wall_us: float
+    stages: dict[str, float]
+    device_busy_us: float
+    whole: bool = True
+    """False for the last one of a recording that ended in the middle of it."""
+
+
+class _Stretch(NamedTuple):
     """A stretch of a step that belongs to one stage."""
 
     start_ns: int
@@ -42,59 +70,52 @@ class _Stretch:
 def split_steps(calls: ThreadCalls, spans: Sequence[Span]) -> tuple[tuple[Step, ...], str]:
     """The steps in order, and by what they were split: "marks" or "names". Without any ProfilerStep, the whole is one step."""
     annotations = [span for span in spans if span.kind == ANNOTATION]
-    marked = any(span.name in MARKS for span in annotations)
-    found = sorted((span for span in annotations if span.name.startswith(STEP)), key=lambda span: span.start_ns)
+    marked = any(span.name in _MARKS for span in annotations)
     splitter = _Splitter(calls, spans, marked=marked)
-    steps = [splitter.split(span, span.children) for span in found] or list(splitter.split_whole())
-    return tuple(_last_judged(steps)), "marks" if marked else "names"
+    found = sorted((span for span in annotations if span.name.startswith(STEP)), key=lambda span: span.start_ns)
+    steps = [splitter.split(span, span.children) for span in found]
+    if not steps and calls:  # the busiest thread from its first call to its last
+        outer = {thread: [span for span in ordered if span.parent is None] for thread, ordered in calls.items()}
+        thread = max(outer, key=lambda thread: sum(span.duration_ns for span in outer[thread]))
+        end_ns = max(span.end_ns for span in calls[thread])
+        steps = [splitter.split(Span(ANNOTATION, WHOLE, thread, calls[thread][0].start_ns, end_ns), outer[thread])]
+    if missing_stages(steps):
+        steps[-1] = replace(steps[-1], whole=False)
+    return tuple(steps), "marks" if marked else "names"
 
 
 def missing_stages(steps: Sequence[Step]) -> list[str]:
     """What every step before the last has and the last has not, where that shows that the recording ended in the middle of it."""
-    if len(steps) < 2:
-        return []
-    *before, last = steps
-    return [stage for stage in _OF_EVERY_STEP if stage not in last.stages and all(stage in step.stages for step in before)]
-
-
-def _last_judged(steps: list[Step]) -> list[Step]:
-    return [*steps[:-1], replace(steps[-1], whole=False)] if missing_stages(steps) else steps
+    before, last = steps[:-1], steps[-1:]
+    stages = [stage for stage in _OF_EVERY_STEP if before and all(stage in step.stages for step in before)]
+    return [stage for stage in stages if stage not in last[0].stages]
 
 
 class _Splitter:
     """Splits steps of one trace."""
 
     def __init__(self, calls: ThreadCalls, spans: Sequence[Span], *, marked: bool) -> None:
-        self._calls = calls
-        self._marked = marked
+        self._calls, self._marked = calls, marked
         self._busy = _union((span.start_ns, span.end_ns) for span in spans if span.kind in DEVICE_WORK)
         self._uploads = {span.link for span in spans if span.kind == COPY and "HtoD" in span.name}
         gradients = (span for ordered in calls.values() for span in ordered if _named(span) == "backward")
         self._gradients = sorted(gradients, key=lambda span: span.start_ns)
 
-    def split_whole(self) -> Iterator[Step]:
-        """The busiest thread from its first call to its last."""
-        if not self._calls:
-            return
-        thread = max(self._calls, key=lambda thread: sum(span.duration_ns for span in self._calls[thread] if span.parent is None))
-        ordered = self._calls[thread]
-        whole = Span(ANNOTATION, WHOLE, thread, ordered[0].start_ns, max(span.end_ns for span in ordered))
-        yield self.split(whole, [span for span in ordered if span.parent is None])
-
     def split(self, step: Span, inside: Sequence[Span]) -> Step:
         parts = list(_marked(inside, step)) if self._marked else self._guess(step, inside)
-        parts = _apart(step, [*parts, *self._standing_still(step, parts)])
-        stages = dict.fromkeys(STAGES, 0)
-        for part in parts:
-            stages[part.stage] += part.end_ns - part.start_ns
+        stages, reached = dict.fromkeys(STAGES, 0), step.start_ns
+        # cut to the step, none over another: what began first keeps its time
+        for part in sorted([*parts, *self._standing_still(step, parts)], key=lambda part: part.start_ns):
+            start_ns, end_ns = max(part.start_ns, reached), min(part.end_ns, step.end_ns)
+            if end_ns > start_ns:
+                stages[part.stage] += end_ns - start_ns
+                reached = end_ns
         stages["other"] += step.duration_ns - sum(stages.values())
-        return Step(
-            name=step.name,
-            start_us=step.start_ns / 1000,
-            wall_us=step.duration_ns / 1000,
-            stages={stage: spent_ns / 1000 for stage, spent_ns in stages.items() if spent_ns},
-            device_busy_us=_overlap(self._busy, step) / 1000,
-        )
+        first = bisect.bisect_right(self._busy, step.start_ns, key=lambda interval: interval[1])
+        busy = self._busy[first : bisect.bisect_left(self._busy, step.end_ns, key=lambda interval: interval[0])]
+        busy_ns = sum(min(end, step.end_ns) - max(start, step.start_ns) for start, end in busy)
+        spent_us = {stage: spent_ns / 1000 for stage, spent_ns in stages.items() if spent_ns}
+        return Step(step.name, step.start_ns / 1000, step.duration_ns / 1000, spent_us, busy_ns / 1000)
 
     def _guess(self, step: Span, inside: Sequence[Span]) -> list[_Stretch]:
         """Neighbours of one kind are one part, with the Python between them."""
@@ -102,8 +123,7 @@ class _Splitter:
         labelled = [(span, self._label(span)) for span in self._opened(inside)] + [(span, "backward") for span in elsewhere]
         labelled.sort(key=lambda pair: pair[0].start_ns)
         groups = [(label, [span for span, _ in group]) for label, group in groupby(labelled, key=lambda pair: pair[1])]
-        backwards = [place for place, (label, _) in enumerate(groups) if label == "backward"]
-        last = backwards[-1] if backwards else len(groups)
+        last = max((place for place, (label, _) in enumerate(groups) if label == "backward"), default=len(groups))
         parts = []
         for place, (label, spans) in enumerate(groups):
             after = "optimizer" if spans[0].parent is not None and _named(spans[0].parent) == "optimizer" else "other"
@@ -112,7 +132,7 @@ class _Splitter:
         return parts
 
     def _opened(self, spans: Iterable[Span]) -> Iterator[Span]:
-        """ThreadCalls one by one; annotations that name no stage are replaced by what they hold.
+        """Calls one by one; annotations that name no stage are replaced by what they hold.
 
         So is an optimizer's step that computes the gradients itself, in a closure, as Lightning has it.
         """
@@ -124,23 +144,19 @@ class _Splitter:
                 yield span
 
     def _label(self, span: Span) -> str:
-        stage = _named(span)
-        if stage:
+        if stage := _named(span):
             return stage
         if span.kind == RUNTIME or span.name in _READS_BACK:
             return "synchronise" if any(map(_stands_still, _all(span))) else _WORK
-        if self._uploads and any(inner.link in self._uploads for inner in _all(span) if inner.kind == OPERATOR):
-            return "copy"
-        return _WORK
+        uploads = self._uploads and any(inner.link in self._uploads for inner in _all(span) if inner.kind == OPERATOR)
+        return "copy" if uploads else _WORK
 
     def _standing_still(self, step: Span, parts: Sequence[_Stretch]) -> Iterator[_Stretch]:
         """Waits for the device that lie in no stage yet."""
         known = sorted(parts, key=lambda part: part.start_ns)
-        starts = [part.start_ns for part in known]
         for span in _within(self._calls.get(step.thread, []), step):
-            place = bisect.bisect_right(starts, span.start_ns) - 1
-            covered = place >= 0 and span.start_ns < known[place].end_ns
-            if _stands_still(span) and not covered:
+            place = bisect.bisect_right(known, span.start_ns, key=lambda part: part.start_ns) - 1
+            if _stands_still(span) and (place < 0 or span.start_ns >= known[place].end_ns):
                 yield _Stretch(span.start_ns, span.end_ns, "synchronise")
 
 
@@ -154,7 +170,7 @@ def _stands_still(span: Span) -> bool:
 
 def _marked(inside: Iterable[Span], around: Span) -> Iterator[_Stretch]:
     """Marks below a span, however deep among other calls; what no inner mark takes is the outer one's."""
-    stage, reached = MARKS.get(around.name), around.start_ns
+    stage, reached = _MARKS.get(around.name), around.start_ns
     for mark in _marks(inside):
         if stage:
             yield _Stretch(reached, mark.start_ns, stage)
@@ -166,7 +182,7 @@ def _marked(inside: Iterable[Span], around: Span) -> Iterator[_Stretch]:
 
 def _marks(spans: Iterable[Span]) -> Iterator[Span]:
     for span in spans:
-        if span.name in MARKS:
+        if span.name in _MARKS:
             yield span
         else:
             yield from _marks(span.children)
@@ -182,20 +198,8 @@ def _all(span: Span) -> Iterator[Span]:
 
 def _within(ordered: Sequence[Span], step: Span) -> Sequence[Span]:
     """The spans that begin inside the step; `ordered` by start."""
-    first = bisect.bisect_left(ordered, step.start_ns, key=lambda span: span.start_ns)
-    last = bisect.bisect_left(ordered, step.end_ns, key=lambda span: span.start_ns)
+    first, last = (bisect.bisect_left(ordered, at, key=lambda span: span.start_ns) for at in (step.start_ns, step.end_ns))
     return ordered[first:last]
-
-
-def _apart(step: Span, parts: Iterable[_Stretch]) -> list[_Stretch]:
-    """Parts cut to the step, none over another: what began first keeps its time."""
-    kept, reached = [], step.start_ns
-    for part in sorted(parts, key=lambda part: part.start_ns):
-        start_ns, end_ns = max(part.start_ns, reached), min(part.end_ns, step.end_ns)
-        if end_ns > start_ns:
-            kept.append(_Stretch(start_ns, end_ns, part.stage))
-            reached = end_ns
-    return kept
 
 
 def _union(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -207,13 +211,3 @@ def _union(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((start, end))
     return merged
-
-
-def _overlap(union: Sequence[tuple[int, int]], step: Span) -> int:
-    first = bisect.bisect_left(union, step.start_ns, key=lambda interval: interval[1])
-    total = 0
-    for start, end in union[first:]:
-        if start >= step.end_ns:
-            break
-        total += min(end, step.end_ns) - max(start, step.start_ns)
-    return total

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from unchoke.core.units import format_bytes, format_count
 from unchoke.runs.report.layout import columns, shorten, wrap
 from unchoke.runs.trace.trace_causes import find_causes
-from unchoke.runs.trace.trace_records import STAGES, WHOLE, TraceDiff, TraceOrigin, TraceRecord
+from unchoke.runs.trace.trace_record import TraceDiff, TraceOrigin, TraceRecord
+from unchoke.runs.trace.trace_steps import STAGES, WHOLE
 
 _TOP = 10
 _NAME = 60
@@ -156,27 +157,28 @@ def _top(record: TraceRecord, title: str, figure: str, show: Callable[[float], s
 def render_diff(diff: TraceDiff) -> str:
     """Stages before and after, then the ten operators that changed most."""
     unit = "in one step" if diff.per_step else "in the whole recording"
-    stages = [
-        (change.stage, format_us(change.before_us), format_us(change.after_us), format_us(change.change_us, signed=True))
-        for change in diff.stages
+    columns_us = ("before_us", "after_us", "change_us")
+    stages = [*diff.stages, {"stage": "all", **{name: sum(row[name] for row in diff.stages) for name in columns_us}}]
+    rows = [
+        (row["stage"], format_us(row["before_us"]), format_us(row["after_us"]), format_us(row["change_us"], signed=True))
+        for row in stages
     ]
-    sums = [sum(getattr(change, side) for change in diff.stages) for side in ("before_us", "after_us", "change_us")]
-    stages.append(("all", format_us(sums[0]), format_us(sums[1]), format_us(sums[2], signed=True)))
     operators = [
         (
-            shorten(change.name, _NAME) + ("" if change.state == "both" else f" ({change.state})"),
-            format_us(change.before_cpu_us),
-            format_us(change.after_cpu_us),
-            format_us(change.cpu_change_us, signed=True),
-            format_us(change.device_change_us, signed=True),
-            f"{change.before_calls:,.4g} → {change.after_calls:,.4g}",
+            shorten(row["name"], _NAME) + ("" if row["state"] == "both" else f" ({row['state']})"),
+            format_us(row["before_cpu_us"]),
+            format_us(row["after_cpu_us"]),
+            format_us(row["cpu_change_us"], signed=True),
+            format_us(row["device_change_us"], signed=True),
+            f"{row['before_calls']:,.4g} → {row['after_calls']:,.4g}",
         )
-        for change in diff.operators[:_TOP]
+        for row in diff.operators[:_TOP]
     ]
-    head = f"{diff.before.file} (before) against {diff.after.file} (after), {unit}"
-    table = columns(stages, header=("stage", "before", "after", "change"), right=(1, 2, 3))
-    changed = columns(
-        operators, header=("operator", "self CPU before", "after", "change", "device change", "calls"), right=(1, 2, 3, 4)
-    )
-    warnings = "\n".join(wrap(f"warning: {sentence}", indent="") for sentence in diff_warnings(diff))
-    return "\n\n".join(part for part in (head, warnings, table, changed) if part)
+    header = ("operator", "self CPU before", "after", "change", "device change", "calls")
+    parts = [
+        f"{diff.before.file} (before) against {diff.after.file} (after), {unit}",
+        "\n".join(wrap(f"warning: {sentence}", indent="") for sentence in diff_warnings(diff)),
+        columns(rows, header=("stage", "before", "after", "change"), right=(1, 2, 3)),
+        columns(operators, header=header, right=(1, 2, 3, 4)),
+    ]
+    return "\n\n".join(part for part in parts if part)

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import traces
-from unchoke.runs.trace import read_trace
-from unchoke.runs.trace.strip import lay_out
-from unchoke.runs.trace.trace_records import EventStrip, StripRow
+from unchoke.runs.trace.trace_record import EventStrip, StripRow, lay_out, read_trace
 from unchoke.runs.trace.trace_source import load_source
 
 
@@ -26,16 +24,16 @@ def busy_recording(count: int) -> traces.Recording:
 
 def overlaps(row: StripRow) -> int:
     """How many events of one line begin before the one before has ended (by more than rounding)."""
-    ends: dict[int, float] = {}
+    ends: dict[int, int] = {}
     found = 0
-    for start, length, depth in zip(row.starts_us, row.durations_us, row.depths, strict=True):
-        found += start < ends.get(depth, -1.0) - 0.002
+    for start, length, depth, *_ in row.events:
+        found += start < ends.get(depth, -1) - 2
         ends[depth] = start + length
     return found
 
 
 def counted(strip: EventStrip) -> int:
-    return sum(merged or 1 for row in strip.rows for merged in row.merged)
+    return sum(event[5] or 1 for row in strip.rows for event in row.events)
 
 
 def test_rows_are_named_and_ordered_as_a_person_would(tmp_path: Path) -> None:
@@ -46,14 +44,14 @@ def test_rows_are_named_and_ordered_as_a_person_would(tmp_path: Path) -> None:
         ("GPU 0 · stream 7", "stream"),
     ]
     stream = strip.rows[2]
-    copy = next(place for place, name in enumerate(stream.names) if strip.names[name].startswith("Memcpy"))
-    assert strip.details[stream.details[copy]] == "launched by aten::copy_; 786,432 bytes"
+    copy = next(event for event in stream.events if strip.names[event[3]].startswith("Memcpy"))
+    assert strip.details[copy[4]] == "launched by aten::copy_; 786,432 bytes"
     assert len(strip) == read_trace(tmp_path / "card.json").about.num_events
 
 
 def test_many_events_are_merged_and_none_lost(tmp_path: Path) -> None:
     source = load_source(busy_recording(2000).save(tmp_path / "busy.json"))
-    whole, small = lay_out(source), lay_out(source, most_events=600)
+    whole, small = lay_out(source, {}), lay_out(source, {}, most_events=600)
     assert (len(whole), whole.merged) == (4000, 0)
     assert len(small) <= 600
     assert counted(whole) == counted(small) == 4000
@@ -65,4 +63,4 @@ def test_crossing_events_get_their_own_lines(tmp_path: Path) -> None:
     for start, length in ((0, 100), (50, 100), (110, 20)):
         made.op("aten::crossing", start, length)
     (row,) = read_trace(made.save(tmp_path / "one.json")).strip.rows
-    assert row.depths == (0, 1, 2)
+    assert [event[2] for event in row.events] == [0, 1, 2]

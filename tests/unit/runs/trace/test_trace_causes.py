@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from traces import Recording, training_on_a_card, training_on_a_processor
-from unchoke.runs.trace import read_trace
 from unchoke.runs.trace.trace_causes import find_causes
+from unchoke.runs.trace.trace_record import read_trace
 
 
 def waits(made: Recording, at: float) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import traces
-from unchoke.runs.trace import read_trace
-from unchoke.runs.trace.trace_records import TraceDiff, compare_traces
+from unchoke.runs.trace.trace_record import TraceDiff, compare_traces, read_trace
 from unchoke.runs.trace.trace_text import render_diff
 
 
@@ -17,18 +16,18 @@ def compared(before: traces.Recording, after: traces.Recording, folder: Path) ->
 def test_planted_difference_comes_first(tmp_path: Path) -> None:
     diff = compared(traces.training_on_a_card(steps=2), traces.training_on_a_card(steps=3, convolution_us=100), tmp_path)
     first = diff.operators[0]
-    assert (first.name, first.before_device_us, first.after_device_us, first.device_change_us) == (
+    assert (first["name"], first["before_device_us"], first["after_device_us"], first["device_change_us"]) == (
         "aten::cudnn_convolution", 300, 100, -200,
     )  # fmt: skip
-    assert (diff.per_step, first.before_calls, first.after_calls, first.state) == (True, 1, 1, "both")
-    assert all(change.change_us == 0 for change in diff.stages)
+    assert (diff.per_step, first["before_calls"], first["after_calls"], first["state"]) == (True, 1, 1, "both")
+    assert all(change["change_us"] == 0 for change in diff.stages)
 
 
 def test_new_and_vanished_operators_are_told(tmp_path: Path) -> None:
     after = traces.training_on_a_processor()
     after.events = [event for event in after.events if event["name"] != "aten::relu"]
     after.op("aten::gelu", 460, 35)
-    states = {change.name: change.state for change in compared(traces.training_on_a_processor(), after, tmp_path).operators}
+    states = {change["name"]: change["state"] for change in compared(traces.training_on_a_processor(), after, tmp_path).operators}
     assert (states["aten::relu"], states["aten::gelu"], states["aten::conv2d"]) == ("gone", "new", "both")
 
 
@@ -37,7 +36,7 @@ def test_without_steps_whole_recordings_are_compared(tmp_path: Path) -> None:
     after.op("aten::conv2d", 0, 700)
     diff = compared(traces.training_on_a_processor(), after, tmp_path)
     assert not diff.per_step
-    assert next(change.cpu_change_us for change in diff.operators if change.name == "aten::conv2d") == 700 - 2 * 150
+    assert next(change["cpu_change_us"] for change in diff.operators if change["name"] == "aten::conv2d") == 700 - 2 * 150
 
 
 def cut_in_the_last_step(steps: int) -> traces.Recording:
@@ -53,7 +52,7 @@ def test_cut_recording_is_compared_with_a_warning(tmp_path: Path) -> None:
     assert not diff.before.cut_off
     assert "no backward and no optimizer" in diff.after.cut_off
     assert "warning: b.json was cut off" in render_diff(diff)
-    assert all(change.change_us == 0 for change in diff.stages), "the half step must not count"
+    assert all(change["change_us"] == 0 for change in diff.stages), "the half step must not count"
 
 
 def test_fewer_steps_than_planned_are_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import traces
 from errors import refused
-from unchoke.runs.trace import read_trace
+from unchoke.runs.trace.trace_record import read_trace
 
 
 def test_a_gzipped_file_and_a_bare_list_say_the_same(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import traces
-from unchoke.runs.trace import read_trace
-from unchoke.runs.trace.trace_records import Step
+from unchoke.runs.trace.trace_record import read_trace
+from unchoke.runs.trace.trace_steps import Step
 
 if TYPE_CHECKING:
     from tests.unit.reports.trace.conftest import Profiled

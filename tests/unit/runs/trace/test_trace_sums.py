@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import traces
-from unchoke.runs.trace import read_trace
-from unchoke.runs.trace.trace_records import MemoryLine
+from unchoke.runs.trace.trace_record import MemoryLine, read_trace
 from unchoke.runs.trace.trace_source import shapes_text
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import traces
-from unchoke.runs.trace import read_trace
-from unchoke.runs.trace.trace_records import compare_traces
+from unchoke.runs.trace.trace_record import compare_traces, read_trace
 from unchoke.runs.trace.trace_text import format_us, render_trace
 
 
