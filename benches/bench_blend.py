@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from unchoke.training.data import Problem
 from unchoke.training.ladder import blend as blending
-from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares, temperature_of
-from unchoke.training.scoring.figures import log_losses
+from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
+from unchoke.training.scoring.figures import fit_temperature, log_losses
 
 Models = list[dict[str, NDArray[np.float32]]]
 Rule = Callable[[list[NDArray[np.float32]], ValLoss], list[Share]]
@@ -44,19 +44,23 @@ def load(workspace: Path) -> tuple[Problem, Models]:
     return Problem("classification", names, truth, splits, [str(number) for number in range(len(truth))]), models
 
 
+def temperature_of(outputs: NDArray[np.float32], loss: ValLoss) -> float:
+    return fit_temperature(outputs, loss.targets)[0]
+
+
 def the_best(outputs: list[NDArray[np.float32]], loss: ValLoss) -> list[Share]:
-    calibrated = [Share(1.0, temperature_of(one, loss.problem)) for one in outputs]
+    calibrated = [Share(1.0, temperature_of(one, loss)) for one in outputs]
     losses = [loss(blend([one], [share], "classification")) for one, share in zip(outputs, calibrated, strict=True)]
     return [Share(float(place == int(np.argmin(losses))), share.temperature) for place, share in enumerate(calibrated)]
 
 
 def all_alike(outputs: list[NDArray[np.float32]], loss: ValLoss) -> list[Share]:
-    return [Share(1 / len(outputs), temperature_of(one, loss.problem)) for one in outputs]
+    return [Share(1 / len(outputs), temperature_of(one, loss)) for one in outputs]
 
 
 def picked(outputs: list[NDArray[np.float32]], loss: ValLoss, *, draws: int) -> list[Share]:
     """Picked one by one alone: on all val samples at once, or on the mean over draws of them."""
-    temperatures = [temperature_of(one, loss.problem) for one in outputs]
+    temperatures = [temperature_of(one, loss) for one in outputs]
     pairs = zip(outputs, temperatures, strict=True)
     seen = np.stack([loss.seen(blending._answer(one, temperature, "classification")) for one, temperature in pairs])
     once = blending._picked_on(seen, loss, np.arange(seen.shape[1]))

@@ -36,8 +36,8 @@ from unchoke.masks.trained_segmenter import Predictor, TrainedSegmenter, load_se
 from unchoke.runs.lookup import FoundRun
 from unchoke.runs.session import open_session
 from unchoke.scenes.scale import PERCENTILES, measure_scale
-from unchoke.training.export_run import weights_of
 from unchoke.training.load_model import describe_weights
+from unchoke.training.saved_models import weights_of
 
 Scaled = NDArray[np.float32]
 _BATCH = 8

@@ -49,7 +49,7 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import broken_scene, find_scenes, open_scenes, warn_of
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
-from unchoke.training.export_run import ENCODER_FILE
+from unchoke.training.saved_models import ENCODER_FILE
 
 _CLASSES_AT_THE_USUAL_LIMIT = 4
 _LARGEST_LIMIT_BYTES = 512 * 2**20

@@ -213,12 +213,12 @@ class PageAnswers:
 
     def _open(self, found: FoundRun) -> _Opened:
         from unchoke.training.open_models import OpenOptions, open_model
-        from unchoke.training.predict import OwnPredictions, RowOptions, RowShape
+        from unchoke.training.predict import RowOptions, RowShape
 
         if found.folder not in self._opened:
             model = open_model(found, [_NAME], OpenOptions(None, None, None, ignore, self._sent))
             options = RowOptions(probabilities=model.kind == "classification")
-            shape = RowShape.of(found, model, options, OwnPredictions(found, None, ignore))
+            shape = RowShape.of(found, model, options)
             self._opened = {folder: one for folder, one in self._opened.items() if one is self._seeing}
             self._opened[found.folder] = _Opened(found, model, shape)
         return self._opened[found.folder]

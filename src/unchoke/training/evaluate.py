@@ -46,7 +46,6 @@ from unchoke.training.scoring.scores import ConstantAnswer
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"
-_PIXELS = "pixels"
 
 
 @dataclass(frozen=True)
@@ -68,28 +67,14 @@ class Evaluation:
         return {split: scores.values for split, scores in self.judged.scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        return {"run": self.record.run, **plain_metrics(self.metrics), "baseline": self._baseline, "timings": self.timings}
-
-    @property
-    def _baseline(self) -> Any:
-        return to_jsonable(self.judged.baseline.to_dict()) if self.judged.baseline else None
+        baseline = to_jsonable(self.judged.baseline.to_dict()) if self.judged.baseline else None
+        return {"run": self.record.run, **plain_metrics(self.metrics), "baseline": baseline, "timings": self.timings}
 
     def to_text(self) -> str:
         declared = TrainingRecord(targets=self.record.training.targets if self.record.training else None)
         fresh = {"metrics": self.metrics, "timings": self.timings, "images_per_s": None, "training": declared}
         fresh |= {"baseline": self.judged.baseline, "value_intervals": self.judged.value_intervals}
         return render_fit_result(self.record.model_copy(update=fresh), next_command=self.report_command)
-
-
-@dataclass(frozen=True, eq=False)
-class OpenRun:
-    """A run opened from its files: what was to be learnt, and a function that gives outputs for val and test."""
-
-    problem: Problem
-    outputs: Callable[[], Outputs]
-    weights: tuple[float, ...] | None = None
-    groups: list[str] | None = None
-    """Of each sample, where the run knew some."""
 
 
 def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_event: OnEvent | None = None) -> Evaluation:
@@ -112,66 +97,53 @@ def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_ev
     with timers.stage("load"):
         found = find_run(run, out=out)
         found.refuse_masks("unchoke evaluate")
-        opened = _open_run(found, listener)
+        table = _load_judged(found)
+        run_models, problem, weights = _open_run(found, table, listener)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
-        outputs = opened.outputs()
+        outputs = run_models()
     with timers.stage("score"):
         answer = ConstantAnswer.of_record(found.record)
-        judged = judge(outputs, opened.problem, seed=_seed(found), weights=opened.weights, groups=opened.groups, answer=answer)
+        groups = table[GROUP].tolist() if GROUP in table else None  # runs of before groups were kept have none
+        picked = [row.config["seed"] for row in found.record.sweep if row.picked]
+        seed = int(picked[0]) if picked else 0
+        judged = judge(outputs, problem, seed=seed, weights=weights, groups=groups, answer=answer)
     listener(StageDone("evaluate", timers.seconds["evaluate"] + timers.seconds["score"]))
-    return Evaluation(found.record, judged, timers.seconds, _report_command(found))
-
-
-def _report_command(found: FoundRun) -> str:
-    """How to get the report of this very run: by its name in a workspace, by its folder where it was exported."""
     if found.workspace is None:
-        return f"unchoke report {shlex.quote(str(found.folder))}"
-    return f"unchoke report {found.record.run}{out_option(found.workspace.root)}"
+        report = f"unchoke report {shlex.quote(str(found.folder))}"
+    else:
+        report = f"unchoke report {found.record.run}{out_option(found.workspace.root)}"
+    return Evaluation(found.record, judged, timers.seconds, report)
 
 
-def _open_run(found: FoundRun, listener: OnEvent) -> OpenRun:
-    if found.is_blend:
-        return _open_blend_run(found)
-    return _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
-
-
-def _open_blend_run(found: FoundRun) -> OpenRun:
-    """What the models said together is kept with the run: every one of them has features of its own, and has to be there."""
-    blended, table = load_blend(found.head_file), _load_judged(found)
-    for one in blended.models:
-        verify(replace(found, model=one.file).head_file)
-    problem, weights = as_problem(blended.kind, blended.names, table), blended.extra["target_weights"]
-    return OpenRun(problem, lambda: blended.outputs, None if weights is None else tuple(weights), _groups(table))
-
-
-def _open_head_run(found: FoundRun) -> OpenRun:
-    head, extra = load_head(found.head_file)
-    table = _load_judged(found)
-    problem = as_problem(head.kind, head.names, table)
-    placement = place_features(found, extra["fingerprint"], problem.sample_ids)
-    source = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
-    return OpenRun(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")), groups=_groups(table))
-
-
-def _open_network_run(found: FoundRun, on_event: OnEvent) -> OpenRun:
+def _open_run(
+    found: FoundRun, table: pd.DataFrame, listener: OnEvent
+) -> tuple[Callable[[], Outputs], Problem, tuple[float, ...] | None]:
+    """What gives outputs for val and test, what was learnt, and the weights of its targets."""
+    if found.is_blend:  # the outputs are kept with the run: every model has features of its own; but each has to be there
+        blended = load_blend(found.head_file)
+        for one in blended.models:
+            verify(replace(found, model=one.file).head_file)
+        target_weights = blended.extra["target_weights"]
+        problem = as_problem(blended.kind, blended.names, table)
+        return lambda: blended.outputs, problem, None if target_weights is None else tuple(target_weights)
+    if not found.trains_network:
+        head, extra = load_head(found.head_file)
+        problem = as_problem(head.kind, head.names, table)
+        placement = place_features(found, extra["fingerprint"], problem.sample_ids)
+        store = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
+        return lambda: run_head(head, store, problem, device=torch.device("cpu")), problem, None
     trained, extra = load_network(found.head_file)
-    table = _load_judged(found)
     problem = as_problem(trained.kind, trained.names, table)
     inputs = table[[input_column(name) for name in trained.input_names]].to_numpy(np.float32) if trained.input_names else None
-    source = _network_source(found, trained, extra, problem.sample_ids, on_event)
-    ready = open_network(found, trained, on_event=on_event, as_in_training=True)
+    source = _network_source(found, trained, extra, problem.sample_ids, listener)
+    ready = open_network(found, trained, on_event=listener, as_in_training=True)
 
     def outputs() -> Outputs:
         where = {split: problem.positions(split) for split in JUDGED if len(problem.positions(split))}
         return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
 
-    return OpenRun(problem, outputs, trained.targets.weights if trained.targets else None, _groups(table))
-
-
-def _groups(table: pd.DataFrame) -> list[str] | None:
-    """As the run was judged by; runs of before groups were kept have none."""
-    return table[GROUP].tolist() if GROUP in table else None
+    return outputs, problem, trained.targets.weights if trained.targets else None
 
 
 def _network_source(
@@ -197,12 +169,18 @@ def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.u
             why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
             try_=f"unchoke evaluate {found.record.run} in its workspace, or unchoke predict {found.folder} IMAGES here",
         )
+    rows = _exported_rows(file, sample_ids)
+    with np.load(file, allow_pickle=False) as shard:
+        pixels: NDArray[np.uint8] = shard["pixels"]
+    return pixels[rows]
+
+
+def _exported_rows(file: Path, sample_ids: Sequence[str]) -> NDArray[np.int32]:
+    """Where the samples are in a file that was exported."""
     verify(file)
     place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
     _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
-    with np.load(file, allow_pickle=False) as shard:
-        pixels: NDArray[np.uint8] = shard[_PIXELS]
-    return pixels[[place[sample_id] for sample_id in sample_ids]]
+    return np.array([place[sample_id] for sample_id in sample_ids], np.int32)
 
 
 def _load_judged(found: FoundRun) -> pd.DataFrame:
@@ -238,13 +216,11 @@ def place_features(found: FoundRun, fingerprint: str, sample_ids: Sequence[str])
     """Where the features of `sample_ids` lie: in the workspace, or in the exported folder."""
     exported = found.folder / EXPORTED_FEATURES
     if exported.exists():
-        verify(exported)
-        place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(exported))}
-        _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
-        rows = np.array([place[sample_id] for sample_id in sample_ids], np.int32)
+        rows = _exported_rows(exported, sample_ids)
         return Placement((exported,), np.zeros(len(rows), np.int32), rows)
     if found.workspace is None:
-        raise _features_gone(sample_ids)
+        _refuse_missing(sample_ids)
+    assert found.workspace is not None, "there are samples"
     queue = JobQueue.load(found.workspace.features)
     stored = open_stored(queue, fingerprint, sample_ids, done=queue.state(fingerprint).done)
     _refuse_missing([sample_id for sample_id, there in zip(sample_ids, stored.present, strict=True) if not there])
@@ -273,20 +249,11 @@ def refuse_other_contents(found: FoundRun, contents: Mapping[str, str]) -> None:
         )
 
 
-def _refuse_missing(missing: list[str]) -> None:
+def _refuse_missing(missing: Sequence[str]) -> None:
     if missing:
-        raise _features_gone(missing)
-
-
-def _features_gone(missing: Sequence[str]) -> DataError:
-    return DataError(
-        f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
-        code="features-gone",
-        why="they are kept in features/ of the workspace, or in features.npz of an exported run",
-        try_="run `unchoke extract` in the workspace, or export the run again",
-    )
-
-
-def _seed(found: FoundRun) -> int:
-    picked = [row.config["seed"] for row in found.record.sweep if row.picked]
-    return int(picked[0]) if picked else 0
+        raise DataError(
+            f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
+            code="features-gone",
+            why="they are kept in features/ of the workspace, or in features.npz of an exported run",
+            try_="run `unchoke extract` in the workspace, or export the run again",
+        )

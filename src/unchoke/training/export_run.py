@@ -11,7 +11,6 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.units import format_bytes, format_count
-from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
 from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.run_files import seal_run
@@ -40,9 +38,9 @@ from unchoke.training.evaluate import (
 from unchoke.training.heads.heads import load_head
 from unchoke.training.ladder.blend import load_blend
 from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
+from unchoke.training.saved_models import ENCODER_FILE, encoder_file, encoder_of, load_same_encoder, save_encoder
 from unchoke.training.scoring.predictions import load_predictions
 
-ENCODER_FILE = "encoder.safetensors"
 MOST_PIXEL_BYTES = 200_000_000
 """Beyond this the judged samples' pixels stay behind: an export is something to carry, and pictures can be shown again."""
 _COPIED = ("record.json", "predictions.csv", "history.json", "report.html", "checkpoints/best_head.pt")
@@ -89,10 +87,14 @@ def export_run(
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
             checksums.verify(found.folder / relative)
             shutil.copy2(found.folder / relative, built / relative)
-        with_network = partial(_export_network, listener=listener)
-        export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
-        export = _export_blend if found.is_blend else export
-        names, told = export(found, built, weights)
+        if found.is_blend:
+            names, told = _export_blend(found, built, weights)
+        elif found.record.draws_masks:
+            names, told = _export_masks(found, built, weights)
+        elif found.trains_network:
+            names, told = _export_network(found, built, weights, listener)
+        else:
+            names, told = _export_head(found, built, weights)
         seal_run(built, names)
     listener(Note(f"{found.record.run} {told}"))
     return _about(to, found)
@@ -115,7 +117,7 @@ def _holds(to: Path, found: FoundRun) -> bool:
 
 
 def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
-    """Every model with the weights of its encoder; what they said of the judged samples is in the run's own file."""
+    """Every model with the weights of its encoder; their outputs for the judged samples are in the run's own file."""
     names = []
     for one in load_blend(found.head_file).models:
         model = replace(found, model=one.file)
@@ -125,11 +127,6 @@ def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> t
         save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))
         names += [f"checkpoints/{one.file}", encoder_file(model)]
     return names, f"with {format_count(len(names) // 2, 'model')} of its blend and the weights of every encoder"
-
-
-def encoder_file(found: FoundRun) -> str:
-    """Where an exported run has its encoder's weights; the models of a blend have one each."""
-    return ENCODER_FILE if found.model == FoundRun.model else f"{Path(found.model).stem}_{ENCODER_FILE}"
 
 
 def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
@@ -144,8 +141,8 @@ def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tu
     return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"
 
 
-def _export_network(found: FoundRun, built: Path, weights: Path | str | None, *, listener: OnEvent) -> tuple[list[str], str]:
-    """The same for a network: of which part was frozen, that part's encoder and activations; of which none was, pixels."""
+def _export_network(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+    """The same for a network: the encoder and activations where a part was frozen, else pixels."""
     trained, extra = load_network(found.head_file)
     sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
     if trained.is_whole:
@@ -168,17 +165,18 @@ def _export_masks(found: FoundRun, built: Path, weights: Path | str | None) -> t
     if trained.cut == WHOLE:
         return [], "with all its weights"
     spec = trained.spec
-    encoder = load_encoder(spec.encoder, weights=weights_of(found, weights))
-    _refuse_other_weights(encoder, spec.encoder, spec.weights_sha256)
-    save_encoder(encoder, built)
+    save_encoder(load_same_encoder(found, spec.encoder, spec.weights_sha256, weights=weights), built)
     return [ENCODER_FILE], "with its encoder's weights"
 
 
 def _save_pixels(
     found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: list[str], built: Path, listener: OnEvent
 ) -> tuple[list[str], str]:
-    if found.workspace is None:
-        return _copy_pixels(found, built)
+    if found.workspace is None:  # an export of an export
+        if not (found.folder / EXPORTED_PIXELS).exists():
+            return [], "with all its weights"
+        shutil.copy2(found.folder / EXPORTED_PIXELS, built / EXPORTED_PIXELS)
+        return [EXPORTED_PIXELS], "with all its weights and the pixels it was judged on"
     pictures = open_pictures(found, trained, extra, sample_ids, on_event=listener)
     refuse_other_contents(found, pictures.digests())
     size, images = len(sample_ids) * pictures.sample_bytes, format_count(len(sample_ids), "image")
@@ -192,14 +190,6 @@ def _save_pixels(
     shape = (len(sample_ids), *pictures.pixel_shape)
     _save_rows(built / EXPORTED_PIXELS, "pixels", chunks, shape, sample_ids, np.uint8)
     return [EXPORTED_PIXELS], f"with all its weights and the pixels it was judged on ({format_bytes(size)} for {images})"
-
-
-def _copy_pixels(found: FoundRun, built: Path) -> tuple[list[str], str]:
-    """An export of an export."""
-    if not (found.folder / EXPORTED_PIXELS).exists():
-        return [], "with all its weights"
-    shutil.copy2(found.folder / EXPORTED_PIXELS, built / EXPORTED_PIXELS)
-    return [EXPORTED_PIXELS], "with all its weights and the pixels it was judged on"
 
 
 def _chunks(num: int, sample_bytes: int) -> Iterator[Positions]:
@@ -227,42 +217,3 @@ def _save_rows(
         with archive.open("sample_id.npy", "w") as member:
             np.lib.format.write_array(member, ids, allow_pickle=False)
     return math.prod(shape) * np.dtype(dtype).itemsize
-
-
-def save_encoder(encoder: Encoder, built: Path, name: str = ENCODER_FILE) -> None:
-    from safetensors.torch import save_file
-
-    save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / name)
-    shutil.copymode(built / "record.json", built / name)  # the library writes it for its owner alone
-
-
-def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:
-    """The very encoder a run was trained with, refused if its weights are not the same ones."""
-    spec = EncoderSpec.from_dict(extra["encoder"])
-    encoder = load_encoder(spec.name, weights=weights_of(found, weights), input_px=spec.input_px)
-    _refuse_other_weights(encoder, spec.name, spec.weights_sha256)
-    return encoder
-
-
-def weights_of(found: FoundRun, weights: Path | str | None = None) -> Path | None:
-    """The file with a run's encoder: the one named, the one that was exported with it, or the one its workspace remembers."""
-    exported = found.folder / encoder_file(found)
-    return Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
-
-
-def _refuse_other_weights(encoder: Encoder, name: str, sha256: str) -> None:
-    if encoder.spec.weights_sha256 != sha256:
-        raise UsageError(
-            f"the weights of {name} here are not those the run was trained with",
-            code="other-weights",
-            why=f"their hash is {encoder.spec.weights_sha256[:12]}, the run's is {sha256[:12]}",
-            try_="pass the original file with --weights, or use an exported run, which carries its weights",
-        )
-
-
-def _weights_setting(found: FoundRun) -> Path | None:
-    """The weights file the workspace's settings name, if any."""
-    from unchoke.core.remembered import load_remembered
-
-    remembered = load_remembered(found.workspace).get("weights") if found.workspace else None
-    return Path(remembered) if remembered and Path(remembered).exists() else None

@@ -40,11 +40,8 @@ from unchoke.jobs.cluster.node_work import (
 )
 from unchoke.pixels.image import DecodeError, read_bytes
 from unchoke.runs.lookup import FoundRun
-from unchoke.training.checkpoints import load_checkpoint
-from unchoke.training.export_run import encoder_file, encoder_of, save_encoder
-from unchoke.training.ladder.blend import load_blend
-from unchoke.training.network.trained_network import load_network
 from unchoke.training.open_models import ChunkAnswer, OpenModel, OpenOptions, PictureChunk, answer_chunk, open_model, show_picture
+from unchoke.training.saved_models import encoder_file, load_models, save_encoder
 
 _COMPARED = 4
 """Pictures that a node and the driver both answer to before the node may work."""
@@ -89,12 +86,14 @@ def pack_run(found: FoundRun, model: OpenModel, paths: Sequence[str], options: O
     files = {"record.json": (found.folder / "record.json").read_bytes()}
     with scratch_folder("run") as folder:
         (folder / "record.json").write_bytes(files["record.json"])
-        for one, is_frozen in _models(found):
-            files[f"checkpoints/{one.model}"] = one.head_file.read_bytes()
-            if is_frozen:
-                encoder = encoder_of(one, load_checkpoint(one.head_file)["extra"], weights=options.weights)
-                save_encoder(encoder, folder, encoder_file(one))
-                files[encoder_file(one)] = (folder / encoder_file(one)).read_bytes()
+        saved, _ = load_models(found, weights=options.weights)
+        for place in (found, *(one.found for one in saved)):
+            files[f"checkpoints/{place.model}"] = place.head_file.read_bytes()
+        for one in saved:
+            if one.encoder is not None:
+                name = encoder_file(one.found)
+                save_encoder(one.encoder, folder, name)
+                files[name] = (folder / name).read_bytes()
     for engine in model.engines:
         if isinstance(engine, OpenVinoEngine) and engine.folder.is_dir():
             kept = {file.relative: Path(file.path).read_bytes() for file in listing.walk(engine.folder)}
@@ -105,23 +104,12 @@ def pack_run(found: FoundRun, model: OpenModel, paths: Sequence[str], options: O
     return RunParcel(files, inputs, shown, options.device, torch.get_num_threads())
 
 
-def _models(found: FoundRun) -> Iterator[tuple[FoundRun, bool]]:
-    """Every file of trained weights, the run's own first, and whether an encoder stands before it."""
-    if found.is_blend:
-        yield found, False
-        models = [(replace(found, model=one.file), one.kind == "network") for one in load_blend(found.head_file).models]
-    else:
-        models = [(found, found.trains_network)]
-    for one, is_network in models:
-        yield one, not (is_network and load_network(one.head_file)[0].is_whole)
-
-
-@dataclass(frozen=True)
-class PictureSample:
-    """A few pictures that the driver could read, and what its model answers to them."""
-
-    pictures: Mapping[str, bytes]
-    outputs: NDArray[np.float32]
+PictureSample = tuple[dict[str, bytes], NDArray[np.float32]]
+"""A few pictures that the driver could read, and what its model answers to them."""
+PictureErrand = tuple[PictureChunk, tuple[PictureSource, ...]]
+"""A chunk as it travels, its paths in full, and for each picture what the node needs to have it."""
+NodeAnswer = tuple[ChunkAnswer, bool]
+"""The answer of a node, and whether it could not read what the driver sees: then it does not count."""
 
 
 def take_pictures(model: OpenModel, paths: Sequence[str]) -> PictureSample | None:
@@ -142,23 +130,7 @@ def take_pictures(model: OpenModel, paths: Sequence[str]) -> PictureSample | Non
     if not shown:
         return None
     outputs = model.answer([path for path, _ in shown], np.stack([view for _, views in shown for view in views]))
-    return PictureSample(pictures, outputs)
-
-
-@dataclass(frozen=True)
-class PictureErrand:
-    """A chunk as it travels, its paths in full, and for each picture what the node needs to have it."""
-
-    chunk: PictureChunk
-    sources: tuple[PictureSource, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class NodeAnswer:
-    """The answer of a node; `unread` where it could not read what the driver sees: then it counts for nothing."""
-
-    answer: ChunkAnswer
-    unread: bool
+    return pictures, outputs
 
 
 class PredictWork(NodeWork):
@@ -175,26 +147,30 @@ class PredictWork(NodeWork):
         engine = model.engines[0].describe() if model.engines else {}
         if self._sample is None:
             return replace(ready, engine=engine)
-        pictures = self._sample.pictures
-        chunk = PictureChunk(0, tuple(pictures))
-        answer, _ = self._answer(chunk, dict(pictures))
+        pictures, expected = self._sample
+        answer, _ = self._answer(PictureChunk(0, tuple(pictures)), pictures)
         reads = all(_digest_here(path) == digest_bytes(data) for path, data in pictures.items())
-        return replace(ready, reads=reads, agreement=agreement(self._sample.outputs, answer.outputs), engine=engine)
+        return replace(ready, reads=reads, agreement=agreement(expected, answer.outputs), engine=engine)
 
     def run(self, task: PictureErrand, _folder: Path) -> NodeAnswer:
-        answer, unread = self._answer(task.chunk, dict(zip(task.chunk.paths, task.sources, strict=True)))
-        return NodeAnswer(answer, unread)
+        chunk, sources = task
+        return self._answer(chunk, dict(zip(chunk.paths, sources, strict=True)))
 
-    def _answer(self, chunk: PictureChunk, sources: Mapping[str, PictureSource]) -> tuple[ChunkAnswer, bool]:
+    def _answer(self, chunk: PictureChunk, sources: Mapping[str, PictureSource]) -> NodeAnswer:
         assert self._model is not None, "set_up ran before"
         model, unread = self._model, []
 
         def read(path: str) -> bytes:
             source = sources[path]
-            if not isinstance(source, int):
-                return _given(source)
+            if isinstance(source, DecodeError):
+                raise source
+            if isinstance(source, bytes):
+                return source
             try:
-                return _read_whole(path, source)
+                data = read_bytes(path)
+                if source not in (len(data), _ANY_LENGTH):
+                    raise DecodeError("changed", f"it has {len(data):,} bytes here and {source:,} where the command runs")
+                return data
             except DecodeError:
                 unread.append(path)
                 raise
@@ -210,19 +186,6 @@ class PredictWork(NodeWork):
     def _read(self, path: str) -> bytes:
         """For models that decode the pictures of the chunk once more."""
         return self._current(path)
-
-
-def _given(source: bytes | DecodeError) -> bytes:
-    if isinstance(source, DecodeError):
-        raise source
-    return source
-
-
-def _read_whole(path: str, size_bytes: int) -> bytes:
-    data = read_bytes(path)
-    if size_bytes not in (len(data), _ANY_LENGTH):
-        raise DecodeError("changed", f"it has {len(data):,} bytes here and {size_bytes:,} where the command runs")
-    return data
 
 
 def _digest_here(path: str) -> str:
@@ -246,13 +209,13 @@ class PictureCourier(Courier):
     def pack(self, task: PictureChunk, ready: NodeReady) -> NodeErrand[PictureErrand]:
         reads = ready.reads and not self._sending
         sources = tuple(_source(path, reads=reads) for path in task.paths)
-        return NodeErrand(PictureErrand(replace(task, paths=tuple(map(_in_full, task.paths))), sources))
+        return NodeErrand((replace(task, paths=tuple(map(_in_full, task.paths))), sources))
 
     def unpack(self, task: PictureChunk, came: tuple[NodeAnswer, Any]) -> NodeAnswer:
         """The answer with the paths as they were typed."""
-        value = came[0]
-        broken = {path: value.answer.broken[full] for path in task.paths if (full := _in_full(path)) in value.answer.broken}
-        return replace(value, answer=ChunkAnswer(task, value.answer.outputs, broken))
+        answer, unread = came[0]
+        broken = {path: answer.broken[full] for path in task.paths if (full := _in_full(path)) in answer.broken}
+        return ChunkAnswer(task, answer.outputs, broken), unread
 
 
 def _source(path: str, *, reads: bool) -> PictureSource:
@@ -280,11 +243,11 @@ def answer_on_nodes(
     for sending in (False, True):
         courier, unread = PictureCourier(sending=sending), []
         tasks = run_tasks(cluster, work, courier, left, plan=plan, on_event=options.listener, facts=facts)
-        for chunk, answer in tasks:
-            if answer.unread:
+        for chunk, (answer, is_unread) in tasks:
+            if is_unread:
                 unread.append(chunk)
             else:
-                yield answer.answer
+                yield answer
         left = unread
     gives = "answer as this machine does on a sample"
     options.listener(Chosen(nodes_choice(cluster.address, facts.values(), cluster.refused, gives=gives, files="images")))

@@ -1,7 +1,8 @@
-"""Trained models opened for prediction: a head behind its encoder, a network, or a blend of several.
+"""Trained models opened for prediction, and what they answer to pictures, chunk by chunk.
 
-In: a run that was found, and the pictures' paths. Out: an `OpenModel`: how pictures are decoded for it, and what answers. The
-frozen part runs through the engine the run used, or through plain torch, with a note, where that cannot be had.
+In: a run that was found, and the pictures' paths. Out: an `OpenModel`, and for each chunk the outputs of its pictures, and why
+some could not be read. The frozen part runs through the engine the run used, or through plain torch, with a note, where
+that cannot be had. Chunks and answers are the same wherever they are computed.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,20 @@ from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.temporary_folders import scratch_folder
 from unchoke.data.extra_inputs import read_given_inputs
-from unchoke.features.cut import END, Cut, cut_network, frozen_part
-from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extractor import decode_views
-from unchoke.features.feature_store import FeatureOverflow, Half, to_half
-from unchoke.features.recipe import TWICE, PictureRecipe
+from unchoke.features.feature_store import FeatureOverflow, to_half
+from unchoke.features.recipe import PictureRecipe
 from unchoke.machine.backend import one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.pixels.image import DecodeError, Pixels, read_bytes
 from unchoke.runs.lookup import FoundRun
-from unchoke.training.export_run import encoder_of
-from unchoke.training.heads.heads import load_head
-from unchoke.training.ladder.blend import blend, load_blend
-from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
+from unchoke.training.heads.heads import TrainedHead
+from unchoke.training.ladder.blend import blend
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, open_network
+from unchoke.training.saved_models import SavedModel, load_models
 
 _CHUNK = 64
 _CHUNK_BYTES = 256_000_000
@@ -76,141 +74,115 @@ class OpenOptions:
     plain: bool = False
     """Everything in float32 by torch on the processor, whatever the run used."""
 
-    def warn(self, text: str) -> None:
-        self.listener(Note(text, "warning"))
-
 
 def open_model(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
-    """What the run trained, whatever it is."""
-    if found.is_blend:
-        return open_blend(found, paths, options)
-    return open_network_model(found, paths, options) if found.trains_network else open_head(found, paths, options)
+    """The run's head, network, or blend. Models of a blend that want other pixels than the first decode pictures themselves."""
+    saved, blended = load_models(found, weights=options.weights)
+    models = [_open(one, paths, options) for one in saved]
+    first = models[0]
+    if blended is None:
+        return first
+    shares = [one.share for one in blended.models]
 
+    def wanted(model: OpenModel) -> tuple[Any, ...]:
+        return model.shown, model.recipe.encoder.preprocess, model.recipe.decode_scale
 
-def open_blend(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
-    """All models with a share; those that want other pixels than the first decode the pictures for themselves."""
-    blended = load_blend(found.head_file)
-    openers = {"head": open_head, "network": open_network_model}
-    models = [openers[one.kind](replace(found, model=one.file), paths, options) for one in blended.models]
-    first, shares = models[0], [one.share for one in blended.models]
+    def decoded(model: OpenModel, shown: Sequence[str]) -> Pixels:
+        views = map_ahead(lambda path: decode_shown(model, path, options.read), shown, threads=2, ahead=32)
+        return np.stack([view for found in views for view in found])
 
     def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
-        own = (pixels if _same_pixels(model, first) else _decode_again(model, shown, options.read) for model in models)
-        outputs = [model.answer(shown, inputs) for model, inputs in zip(models, own, strict=True)]
-        return blend(outputs, shares, blended.kind)
+        own = (pixels if wanted(model) == wanted(first) else decoded(model, shown) for model in models)
+        return blend([model.answer(shown, inputs) for model, inputs in zip(models, own, strict=True)], shares, blended.kind)
 
     chunk, engines = min(model.chunk for model in models), tuple(engine for model in models for engine in model.engines)
     temperature = float(blended.extra["temperature"])
     return OpenModel(blended.names, blended.kind, temperature, first.recipe, first.shown, chunk, answer, engines)
 
 
-def _same_pixels(one: OpenModel, other: OpenModel) -> bool:
-    ours, theirs = ((model.shown, model.recipe.encoder.preprocess, model.recipe.decode_scale) for model in (one, other))
-    return ours == theirs
-
-
-def _decode_again(model: OpenModel, paths: Sequence[str], read: Callable[[str], bytes]) -> Pixels:
-    """Pictures that could be decoded a moment ago, as this model wants them."""
-
-    def views(path: str) -> list[Pixels]:
-        data = read(path)
-        return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]
-
-    return np.stack([view for found in map_ahead(views, paths, threads=2, ahead=32) for view in found])
-
-
-def open_head(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
-    """The encoder, then a head on its pooled features."""
-    head, extra = load_head(found.head_file)
+def _open(saved: SavedModel, paths: Sequence[str], options: OpenOptions) -> OpenModel:
+    trained = saved.trained
+    if isinstance(trained, TrainedNetwork):
+        return _open_network(saved, trained, paths, options)
     read_given_inputs(options.inputs, (), paths)
-    encoder = encoder_of(found, extra, weights=options.weights)
-    cut = cut_network(encoder, str(extra.get("cut", END)))
-    engine = _engine(found, frozen_part(encoder, cut), extra, options)
-    named = (encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), cut.name)
-    recipe = PictureRecipe(*named, shape=cut.shape, decode_scale=str(extra.get("decode_scale", TWICE)))
+    return _open_head(saved, trained, options)
+
+
+def _open_head(saved: SavedModel, head: TrainedHead, options: OpenOptions) -> OpenModel:
+    """The encoder, then a head on its pooled features."""
+    engine = _engine(saved, options)
+    assert engine is not None, "a head has an encoder"
+    recipe = saved.recipe(engine.name, engine.precision)
 
     def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
         views = engine.encode(pixels).reshape(len(shown), -1, head.dim).astype(np.float16)
         with one_thread():
             return head.logits(views if head.config.kind == "attention" else views[:, 0])
 
-    temperature = float(extra["temperature"])
-    return OpenModel(head.names, head.kind, temperature, recipe, recipe.num_inputs, _CHUNK, answer, (engine,))
+    return OpenModel(head.names, head.kind, saved.temperature, recipe, recipe.num_inputs, _CHUNK, answer, (engine,))
 
 
-def open_network_model(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
+def _open_network(saved: SavedModel, trained: TrainedNetwork, paths: Sequence[str], options: OpenOptions) -> OpenModel:
     """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
-    trained, extra = load_network(found.head_file)
     inputs = read_given_inputs(options.inputs, trained.input_names, paths)
     beside = {} if inputs is None else dict(zip(paths, inputs, strict=True))
-    engines: tuple[FrozenEngine, ...] = ()
-    if trained.is_whole:
-        recipe, cut = pixel_recipe_of(trained, extra), None
-        turn: Callable[[Pixels], NDArray[Any]] = _as_they_are
-    else:
-        encoder = encoder_of(found, extra, weights=options.weights)
-        cut = cut_network(encoder, trained.spec.cut)
-        engine = _engine(found, frozen_part(encoder, cut), extra, options)
-        recipe, engines = _recipe(trained, extra, cut, engine), (engine,)
-        turn = partial(_activations, engine, recipe.network)
-    device = "cpu" if options.plain else options.device
+    engine = _engine(saved, options)
+    recipe = saved.recipe() if engine is None else saved.recipe(engine.name, engine.precision)
     ready = open_network(
-        found, trained, on_event=options.listener, device=device, cut=cut, loop=extra.get("loop"), full=options.plain
+        saved.found,
+        trained,
+        on_event=options.listener,
+        device="cpu" if options.plain else options.device,
+        cut=saved.cut,
+        loop=saved.extra.get("loop"),
+        full=options.plain,
     )
     tiles = trained.spec.tiles.num_tiles
 
     def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
-        turned = turn(pixels)
+        try:
+            turned: NDArray[Any] = pixels if engine is None else to_half(engine.encode(pixels), of=recipe.network)
+        except FeatureOverflow as error:
+            raise DataError(
+                "a picture cannot be predicted",
+                code="unreadable-photos",
+                why=str(error),
+                try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
+            ) from error
         rows = RowsInMemory(turned.reshape(len(shown), tiles, *turned.shape[1:]), recipe.encoder.preprocess)
         given = None if inputs is None else np.stack([beside[path] for path in shown])
         return ready.outputs(rows, np.arange(len(shown)), given)
 
-    chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
-    return OpenModel(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer, engines)
+    # Pictures at a time: their activations at the cut may take far more than their pixels.
+    side, activation = recipe.encoder.preprocess.size_px, () if engine is None else recipe.input_shape
+    picture_bytes = recipe.tiles.num_tiles * (2 * 3 * side * side + 6 * math.prod(activation))
+    chunk = max(1, min(_CHUNK, _CHUNK_BYTES // picture_bytes))
+    engines = () if engine is None else (engine,)
+    return OpenModel(trained.names, trained.kind, saved.temperature, recipe, tiles, chunk, answer, engines)
 
 
-def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: FrozenEngine) -> PictureRecipe:
-    """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
-    spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
-    scale, tiles = str(extra.get("decode_scale", TWICE)), trained.spec.tiles
-    return PictureRecipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
-
-
-def _as_they_are(pixels: Pixels) -> Pixels:
-    return pixels
-
-
-def _activations(engine: FrozenEngine, network: str, pixels: Pixels) -> Half:
-    try:
-        return to_half(engine.encode(pixels), of=network)
-    except FeatureOverflow as error:
-        raise DataError(
-            "a picture cannot be predicted",
-            code="unreadable-photos",
-            why=str(error),
-            try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
-        ) from error
-
-
-def _chunk(recipe: PictureRecipe, activation: tuple[int, ...]) -> int:
-    """Pictures at a time: what they become at the cut may take far more than their pixels."""
-    side, tiles = recipe.encoder.preprocess.size_px, recipe.tiles.num_tiles
-    picture_bytes = tiles * (2 * 3 * side * side + 6 * math.prod(activation))
-    return max(1, min(_CHUNK, _CHUNK_BYTES // picture_bytes))
-
-
-def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: OpenOptions) -> FrozenEngine:
-    """The engine the run's features were made with, or plain torch (with a note) where it cannot be used."""
+def _engine(saved: SavedModel, options: OpenOptions) -> FrozenEngine | None:
+    """The engine the run's features were made with, or plain torch (with a note) where it cannot be used; None where nothing is
+    frozen.
+    """
+    encoder = saved.frozen
+    if encoder is None:
+        return None
     if options.plain:
         return TorchEngine(encoder, device=torch.device("cpu"))
     policy = choose_policy(detect_machine(), overrides={"device": options.device})
-    engine, precision = str(extra["engine"]), str(extra["precision"])
-    if engine == "openvino":
-        try:
-            return _openvino(found, encoder, precision, options, max(1, policy.workers))
-        except MachineError as error:
-            options.listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
-            precision = "f32"
+    precision = str(saved.extra["precision"])
+    if saved.extra["engine"] == "openvino":
+        if options.device is None and precision != "int8":
+            try:
+                return _openvino(saved, precision, options, max(1, policy.workers))
+            except MachineError as error:
+                lost = error.what
+        else:
+            how = " in int8" if options.device is None else f", which --device {options.device} replaces"
+            lost = f"the run's features come from OpenVINO{how}"
+        options.listener(Note(f"{lost}; plain torch is used instead: same model, tiny differences", "warning"))
+        precision = "f32"
     return TorchEngine(
         encoder,
         device=torch_device(policy),
@@ -220,20 +192,18 @@ def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: O
     )
 
 
-def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: OpenOptions, streams: int) -> FrozenEngine:
-    device = options.device
-    if device is not None or precision == "int8":
-        raise MachineError(
-            "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
-            code="engine-not-reproducible",
-            why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
-            try_="leave --device out",
-        )
+def _openvino(saved: SavedModel, precision: str, options: OpenOptions, streams: int) -> FrozenEngine:
+    found, encoder = saved.found, saved.frozen
+    assert encoder is not None
     if found.workspace is None and not os.access(found.folder, os.W_OK):
         with scratch_folder("engine") as keep_in:  # an exported run on a read-only disk
             return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in)
     keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
-    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)
+
+    def warn(text: str) -> None:
+        options.listener(Note(text, "warning"))
+
+    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=warn)
 
 
 @dataclass(frozen=True)
@@ -242,11 +212,6 @@ class PictureChunk:
 
     first: int
     paths: tuple[str, ...]
-
-    @property
-    def placed(self) -> list[tuple[int, str]]:
-        """Each path with its place among all."""
-        return list(enumerate(self.paths, start=self.first))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,22 +228,31 @@ def cut_chunks(paths: Sequence[str], size: int) -> list[PictureChunk]:
     return [PictureChunk(first, tuple(paths[first : first + size])) for first in range(0, len(paths), size)]
 
 
+def decode_shown(model: OpenModel, path: str, read: Callable[[str], bytes]) -> list[Pixels]:
+    """A picture as the model wants it. Views follow from its content, since a path is spelt in many ways."""
+    data = read(path)
+    return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]
+
+
 def show_picture(model: OpenModel, path: str, read: Callable[[str], bytes]) -> list[Pixels] | DecodeError:
     """A picture as the model wants it, or why there is none."""
     try:
-        data = read(path)
-        return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]  # by content: a path is spelt in many ways
+        return decode_shown(model, path, read)
     except DecodeError as error:
         return error
 
 
 def answer_chunk(model: OpenModel, chunk: PictureChunk, shown: Sequence[list[Pixels] | DecodeError]) -> ChunkAnswer:
-    """What the model says of a chunk whose pictures were read and decoded."""
-    pairs = list(zip(chunk.paths, shown, strict=True))
-    broken = {path: str(views) for path, views in pairs if isinstance(views, DecodeError)}
-    good = [path for path, views in pairs if not isinstance(views, DecodeError)]
-    pixels = [view for _, views in pairs if not isinstance(views, DecodeError) for view in views]
-    outputs = model.answer(good, np.stack(pixels)) if good else np.empty((0, len(model.names)), np.float32)
+    """What the model answers to a chunk whose pictures were read and decoded."""
+    broken: dict[str, str] = {}
+    good_paths, pixels = [], []
+    for path, views in zip(chunk.paths, shown, strict=True):
+        if isinstance(views, DecodeError):
+            broken[path] = str(views)
+        else:
+            good_paths.append(path)
+            pixels += views
+    outputs = model.answer(good_paths, np.stack(pixels)) if good_paths else np.empty((0, len(model.names)), np.float32)
     return ChunkAnswer(chunk, outputs, broken)
 
 

@@ -1,11 +1,13 @@
 """`predict`: new images through a run's encoder and head, or its network, from its files alone.
 
-In: a run and image files or folders. Out: one row per image; one that cannot be read has its reason in it. What a row holds is in
-`predicted_rows`.
+In: a run and image files or folders. Out: one row of the same shape per image, also for one that cannot be read; and what the
+threshold or the intervals that were asked for did on the run's own val and test photos.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,16 +21,16 @@ from numpy.typing import NDArray
 from unchoke.core import listing
 from unchoke.core.choices import CORRECTIONS, Choice
 from unchoke.core.errors import UsageError
-from unchoke.core.events import Chosen, OnEvent, Progress
+from unchoke.core.events import Chosen, OnEvent, Progress, ignore
 from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.metrics import format_metric
-from unchoke.core.output_file import OutputFile, output_file
+from unchoke.core.output_file import output_file
 from unchoke.core.record import Interval, ValueIntervalRecord
 from unchoke.core.remembered import load_remembered
 from unchoke.core.remote import DataPlace, RemotePlace, locate
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
-from unchoke.data.corrections import Corrections, find_corrections
+from unchoke.data.corrections import find_corrections
 from unchoke.data.scan import refuse_missing
 from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
 from unchoke.pixels.image import slow_decoding
@@ -38,7 +40,7 @@ from unchoke.runs.session import default_listener
 from unchoke.training.node_predict import answer_on_nodes
 from unchoke.training.open_models import ChunkAnswer, OpenModel, OpenOptions, answer_here, cut_chunks, open_model
 from unchoke.training.scoring.intervals import LEVEL, fewest_samples, value_intervals, wilson
-from unchoke.training.scoring.predictions import class_columns, correct_predictions, load_predictions
+from unchoke.training.scoring.predictions import PREDICTIONS_FILE, class_columns, correct_predictions, load_predictions
 
 _SHOWN = 20
 
@@ -152,14 +154,18 @@ def predict(
     found.refuse_masks("unchoke predict")
     options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
     paths = list_images(images)
-    saved = None if to is None else _table_file(to, found, [*paths, inputs, weights])
+    saved = None
+    if to is not None:  # not over a file that is read, nor over the table that the run's workspace was made from
+        data = None if found.workspace is None else load_remembered(found.workspace).get("data")
+        sources = [file for file in (*paths, inputs, weights, data) if file is not None]
+        saved = output_file(to, option="--to", example=PREDICTIONS_FILE, sources=sources)
     if (choice := slow_decoding()) is not None:
         listener(Chosen(choice))
     opening = OpenOptions(inputs, weights, device, listener)
     try:
         cluster = cluster_at(on)
         model = open_model(found, paths, opening)
-        shape = RowShape.of(found, model, options, OwnPredictions(found, corrections, listener))
+        shape = RowShape.of(found, model, options, corrections=corrections, listener=listener)
         chunks = cut_chunks(paths, model.chunk)
         answers = answer_here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
         by_place, failed = _gather(shape, answers, len(paths), listener)
@@ -167,50 +173,18 @@ def predict(
         leave_cluster()
     rows = whole_table(paths, by_place, failed)
     if saved is not None:
-        _save(saved, rows)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writeheader()
+        writer.writerows(rows)
+        saved.write_text(text.getvalue())
     path = None if saved is None else saved.path
     return Predictions(found.record.run, rows, failed, path, shape.threshold, shape.intervals, shape.said)
 
 
-def _table_file(to: Path | str, found: FoundRun, read: Sequence[Path | str | None]) -> OutputFile:
-    """Where the table goes: not over what is `read`, nor over the table that the run's workspace was made from."""
-    data = None if found.workspace is None else load_remembered(found.workspace).get("data")
-    sources = [file for file in (*read, data) if file is not None]
-    return output_file(to, option="--to", example="predictions.csv", sources=sources)
-
-
-@dataclass(frozen=True)
-class OwnPredictions:
-    """What the run said of its own val and test photos, with truths that were corrected since."""
-
-    found: FoundRun
-    named: Path | str | None
-    listener: OnEvent
-
-    @property
-    def _corrections(self) -> Corrections:
-        workspace = self.found.workspace or Workspace(self.found.folder)
-        return find_corrections(workspace, None if self.named is None else str(self.named))
-
-    @property
-    def has_corrected(self) -> bool:
-        """Whether any truth that the run was judged by is another now."""
-        file = self.found.folder / "predictions.csv"
-        corrections = self._corrections
-        return bool(corrections.standing) and file.exists() and correct_predictions(load_predictions(file), corrections)[1] > 0
-
-    def predictions(self) -> pd.DataFrame:
-        """The table, and a word where corrections change it."""
-        table, changed = correct_predictions(load_predictions(self.found.folder / "predictions.csv"), self._corrections)
-        if changed:
-            reason = f"decisions in {self._corrections.file} change so many of the run's own val and test photos"
-            self.listener(Chosen(Choice(CORRECTIONS, changed, reason)))
-        return table
-
-
 @dataclass(frozen=True)
 class RowShape:
-    """How a model's outputs become rows, and what the run's own photos say of it."""
+    """How a model's outputs become rows, and how the threshold or the intervals did on the run's own photos."""
 
     model: OpenModel
     options: RowOptions
@@ -220,34 +194,52 @@ class RowShape:
     positive: bool = False
 
     @classmethod
-    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions) -> RowShape:
-        if model.kind == "classification":
-            if options.unsure_below is None:
-                return cls(model, options)
-            return cls(model, options, threshold_facts(own.predictions(), options.unsure_below))
-        intervals, said = _intervals(found, model, options, own)
+    def of(
+        cls,
+        found: FoundRun,
+        model: OpenModel,
+        options: RowOptions,
+        *,
+        corrections: Path | str | None = None,
+        listener: OnEvent = ignore,
+    ) -> RowShape:
+        """The truths of the run's own photos heed `corrections`."""
+        if model.kind == "classification" and options.unsure_below is None:
+            return cls(model, options)
+        file, workspace = found.folder / PREDICTIONS_FILE, found.workspace or Workspace(found.folder)
+        decisions = find_corrections(workspace, None if corrections is None else str(corrections))
+
+        def own_predictions() -> tuple[pd.DataFrame, int]:
+            return correct_predictions(load_predictions(file), decisions)
+
+        def tell(changed: int) -> None:
+            if changed:
+                reason = f"decisions in {decisions.file} change so many of the run's own val and test photos"
+                listener(Chosen(Choice(CORRECTIONS, changed, reason)))
+
+        if options.unsure_below is not None:
+            table, changed = own_predictions()
+            tell(changed)
+            return cls(model, options, threshold_facts(table, options.unsure_below))
         targets = found.record.training.targets if found.record.training else None
-        return cls(model, options, None, intervals, said, positive=targets is not None and targets.positive)
+        positive = targets is not None and targets.positive
+        recorded = found.record.value_intervals
+        unchanged = not decisions.standing or not file.exists() or not own_predictions()[1]
+        known = recorded is not None and set(model.names) <= set(recorded.half_widths)
+        if recorded is not None and known and unchanged and options.level is None:
+            return cls(model, options, None, recorded, interval_words(recorded), positive)
+        if not file.exists():
+            gone = "none: the run's predictions.csv, which they are made from, is gone"
+            return cls(model, options, None, None, gone, positive)
+        table, changed = own_predictions()
+        tell(changed)
+        return cls(model, options, None, *run_intervals(table, model.names, options.level), positive)
 
     def rows(self, paths: list[str], outputs: NDArray[np.float32]) -> list[dict[str, Any]]:
         model = self.model
         if model.kind == "classification":
             return class_rows(paths, outputs, model.names, model.temperature, self.options)
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
-
-
-def _intervals(
-    found: FoundRun, model: OpenModel, options: RowOptions, own: OwnPredictions
-) -> tuple[ValueIntervalRecord | None, str]:
-    """As the run's record has them; for another level, and for runs of before they were recorded, from its own predictions."""
-    recorded = found.record.value_intervals
-    known = recorded is not None and set(model.names) <= set(recorded.half_widths)
-    if options.level is None and recorded is not None and known and not own.has_corrected:
-        return recorded, interval_words(recorded)
-    file = found.folder / "predictions.csv"
-    if not file.exists():
-        return None, "none: the run's predictions.csv, which they are made from, is gone"
-    return run_intervals(own.predictions(), model.names, options.level)
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:
@@ -265,10 +257,7 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
             try_="check the path",
         )
     for place in places:
-        if place.is_dir():
-            paths += _below(place)
-        else:
-            paths.append(str(place))
+        paths += _below(place) if place.is_dir() else [str(place)]
     if not paths:
         raise UsageError(
             f"there are no images in {images[0]}",
@@ -289,32 +278,20 @@ def _below(folder: DataPlace) -> list[str]:
 def _gather(
     shape: RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
 ) -> tuple[dict[int, dict[str, Any]], dict[str, str]]:
-    """The rows by place, and the reasons of pictures that failed, in order; how far it is is told."""
+    """The rows by place, and the reasons of pictures that failed, in order; progress is told."""
     by_place: dict[int, dict[str, Any]] = {}
     failed: dict[int, tuple[str, str]] = {}
     started, number = time.monotonic(), 0
     for one in answers:
-        broken = one.broken
-        failed.update({place: (path, broken[path]) for place, path in one.chunk.placed if path in broken})
-        good = [(place, path) for place, path in one.chunk.placed if path not in broken]
+        places = dict(enumerate(one.chunk.paths, start=one.chunk.first))
+        failed |= {place: (path, one.broken[path]) for place, path in places.items() if path in one.broken}
+        good = {place: path for place, path in places.items() if path not in one.broken}
         if good:
-            rows = shape.rows([path for _, path in good], one.outputs)
-            by_place.update(zip([place for place, _ in good], rows, strict=True))
-        number += len(one.chunk.paths)
+            by_place |= zip(good, shape.rows(list(good.values()), one.outputs), strict=True)
+        number += len(places)
         rate = number / max(time.monotonic() - started, 1e-6)
         listener(Progress("predict", number, total, "images", rate, (total - number) / rate, len(failed)))
     return by_place, {path: reason for _, (path, reason) in sorted(failed.items())}
-
-
-def _save(to: OutputFile, rows: list[dict[str, Any]]) -> None:
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writeheader()
-    writer.writerows(rows)
-    to.write_text(text.getvalue())
 
 
 def _cell(value: Any) -> str:

@@ -1,9 +1,10 @@
-"""Answers of several models as one: which of them, in which shares, is decided on the val split.
+"""A blend of several models: which of them, in which shares, is decided on the val split; and how it is saved.
 
 In: outputs of each model for the same samples. Out: shares, and outputs of all together: for classes the logarithm of the mean of
-their calibrated probabilities, for values the mean. All models that learnt something count alike, as far as val samples are few;
-as far as they are many, those count that are picked one by one while the loss falls, on the mean over draws of the samples;
-models picked on few samples score too high on them: the best on val alone is the worst rule on test (docs/claims-history.md).
+their calibrated probabilities, for values the mean. With few val samples all models that learnt something count alike; the more
+there are, the more those count that are picked one by one while the loss falls, on the mean over draws of the samples. A model
+picked on few samples looks better on them than it is: the best on val alone is the worst rule on test (docs/claims-history.md).
+In a file, `best_head.pt` says which models answer in which shares; the models lie beside it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from unchoke.training.ladder.rungs import KeptRung
 from unchoke.training.scoring.figures import fit_temperature, softmax
 from unchoke.training.scoring.selection import DeviceTargets, judging_weights
 
-_MOST_PARTS = 8
-_LEAST_GAIN = 0.005
+_MAX_PARTS = 8
+_MIN_GAIN = 0.005
 _DRAWS = 25
 _MANY = 500
 """With so many val samples, half of the shares go to the models that are picked on them."""
@@ -56,8 +57,6 @@ class ValLoss:
     def of(cls, problem: Problem, target_weights: tuple[float, ...] | None = None) -> ValLoss:
         if problem.kind != "classification":
             return cls(problem, None, target_weights)
-        import torch
-
         return cls(problem, judging_weights(DeviceTargets.of(problem, device=torch.device("cpu"))).double().numpy())
 
     def __call__(self, outputs: NDArray[Any]) -> float:
@@ -91,43 +90,34 @@ class ValLoss:
         return self.over((counts / counts.sum())[self.targets][:, None])
 
 
-def temperature_of(outputs: NDArray[np.float32], problem: Problem) -> float:
-    """What a model's logits are divided by before they are blended; 1 for values."""
-    if problem.kind != "classification":
-        return 1.0
-    return fit_temperature(outputs, problem.targets[problem.positions("val")])[0]
-
-
 def choose_shares(outputs: Sequence[NDArray[np.float32]], loss: ValLoss) -> list[Share]:
     """The share of each model, from its outputs for the val split."""
-    temperatures = [temperature_of(one, loss.problem) for one in outputs]
-    answers = [_answer(one, temperature, loss.problem.kind) for one, temperature in zip(outputs, temperatures, strict=True)]
+    problem = loss.problem
+    temperatures = [1.0] * len(outputs)
+    if problem.kind == "classification":
+        temperatures = [fit_temperature(one, problem.targets[problem.positions("val")])[0] for one in outputs]
+    answers = [_answer(one, temperature, problem.kind) for one, temperature in zip(outputs, temperatures, strict=True)]
     seen = np.stack([loss.seen(answer) for answer in answers])
     alone = np.array([loss.over(one) for one in seen])
     bar = alone.min() + (1 - _WORTH) * max(0.0, loss.of_constant() - alone.min())
     heard = np.flatnonzero(alone <= bar)
+    num = seen.shape[1]
+    draws = np.random.default_rng(0).integers(0, num, (_DRAWS, num))
+    picked = np.mean([_picked_on(seen[heard], loss, samples) for samples in draws], axis=0)
+    trust = num / (num + _MANY)
     shares = np.zeros(len(outputs))
-    trust = seen.shape[1] / (seen.shape[1] + _MANY)
-    shares[heard] = (1 - trust) / len(heard) + trust * _picked(seen[heard], loss)
+    shares[heard] = (1 - trust) / len(heard) + trust * picked
     return [Share(float(share), temperature) for share, temperature in zip(shares, temperatures, strict=True)]
 
 
-def _picked(seen: NDArray[np.float64], loss: ValLoss) -> NDArray[np.float64]:
-    """How much each model counts where they are picked one by one, on the mean over draws of the val samples."""
-    num = seen.shape[1]
-    draws = np.random.default_rng(0).integers(0, num, (_DRAWS, num))
-    picked: NDArray[np.float64] = np.mean([_picked_on(seen, loss, samples) for samples in draws], axis=0)
-    return picked
-
-
 def _picked_on(seen: NDArray[np.float64], loss: ValLoss, samples: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Models are added, the same again if that is best, as long as the loss falls by more than chance would have it."""
+    """How much each model counts if they are added, the same again if that is best, while the loss falls by more than chance."""
     counts: NDArray[np.float64] = np.zeros(len(seen))
     total, reached = np.zeros_like(seen[0]), np.inf
-    for part in range(_MOST_PARTS):
+    for part in range(_MAX_PARTS):
         losses = [loss.over((total + one) / (part + 1), samples) for one in seen]
         best = int(np.argmin(losses))
-        if losses[best] >= reached * (1 - _LEAST_GAIN):
+        if losses[best] >= reached * (1 - _MIN_GAIN):
             break
         reached, total = losses[best], total + seen[best]
         counts[best] += 1
@@ -136,17 +126,14 @@ def _picked_on(seen: NDArray[np.float64], loss: ValLoss, samples: NDArray[np.int
 
 
 def blend(outputs: Sequence[NDArray[np.float32]], shares: Sequence[Share], kind: str) -> NDArray[np.float32]:
-    """What all models say together, as outputs of one."""
+    """The outputs of all models together, as those of one."""
     total: Any = sum(share.weight * _answer(one, share.temperature, kind) for one, share in zip(outputs, shares, strict=True))
-    return _outputs(total, kind)
+    blended: NDArray[np.float32] = (np.log(np.maximum(total, _TINY)) if kind == "classification" else total).astype(np.float32)
+    return blended
 
 
 def _answer(outputs: NDArray[np.float32], temperature: float, kind: str) -> NDArray[np.float64]:
     return softmax(outputs / temperature).astype(np.float64) if kind == "classification" else outputs.astype(np.float64)
-
-
-def _outputs(answer: NDArray[np.float64], kind: str) -> NDArray[np.float32]:
-    return (np.log(np.maximum(answer, _TINY)) if kind == "classification" else answer).astype(np.float32)
 
 
 BLEND_FORMAT = "blend-1"
@@ -189,15 +176,8 @@ def save_blend(
     for number, (rung, share) in enumerate(kept, start=1):
         file = f"model_{number}.pt"
         shutil.copyfile(rung.model_file, path.parent / file)
-        models.append(
-            {
-                "file": file,
-                "kind": rung.kind,
-                "name": rung.rung.name,
-                "weight": share.weight,
-                "temperature": share.temperature,
-            }
-        )
+        named = {"file": file, "kind": rung.kind, "name": rung.rung.name}
+        models.append({**named, "weight": share.weight, "temperature": share.temperature})
     content = {
         "format": BLEND_FORMAT,
         "kind": kind,

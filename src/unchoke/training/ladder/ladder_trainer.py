@@ -1,9 +1,8 @@
 """`--minutes`: a first model as soon as without it, then whatever brings most for the time that is left, then a blend of all.
 
-In: a session, what is learnt, and the first rung, whose inputs are ready. Out: what any training gives a record. Rungs are chosen
-by what the ones before took; what was chosen stands in `ladder.json` of the run before it begins, so that a ladder that was cut
-off is climbed on as it would have been. The choice among models is made on the val split; the test split is scored once, in the
-end.
+In: a session, what is learnt, and the first stage, whose inputs are ready. Out: what any training gives a record. A stage (a
+`Rung`) is chosen by the time that the ones before took; the choice stands in `ladder.json` of the run before it begins, so that
+one that was interrupted goes on as it would have. Models are chosen on the val split; the test split is scored once, at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from unchoke.training.build_record import EncoderUse, TrainingOutcome, predictio
 from unchoke.training.data import FirstColumns, LearningTask
 from unchoke.training.heads.head_trainer import HeadTrainer, solve_head
 from unchoke.training.inputs import Inputs, prepare_inputs
-from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares, save_blend
+from unchoke.training.ladder.blend import ValLoss, blend, choose_shares, save_blend
 from unchoke.training.ladder.rungs import (
     FOLDER,
     KeptRung,
@@ -66,7 +65,7 @@ _END_S = 6.0
 
 
 def rung_session(session: Session, rung: Rung) -> Session:
-    """The same workspace with a rung's settings, and clocks and choices of its own; the workspace remembers what was typed."""
+    """The same workspace with a stage's settings, and clocks and choices of its own; the workspace remembers what was typed."""
     own: dict[str, Any] = {
         "settings": replace(session.settings, minutes=None, **rung.overrides),
         "remembering": False,
@@ -78,13 +77,7 @@ def rung_session(session: Session, rung: Rung) -> Session:
 
 
 def begin_ladder(session: Session) -> Session:
-    """The session of the first rung; refused where something was asked for that cannot be done within given minutes."""
-    _refuse_beside_minutes(session)
-    session.remember_settings()
-    return rung_session(session, first_rung(session.settings))
-
-
-def _refuse_beside_minutes(session: Session) -> None:
+    """The session of the first stage; refused where an option cannot be combined with given minutes."""
     settings = session.settings
     reasons = {
         "--devices": (settings.devices or 1) > 1,
@@ -98,76 +91,77 @@ def _refuse_beside_minutes(session: Session) -> None:
             why="it trains several models one after the other, in one process, and blends them",
             try_="leave one of them out",
         )
+    session.remember_settings()
+    return rung_session(session, first_rung(settings))
 
 
 class LadderTrainer:
-    """A `Trainer` that tries several ways and blends what they gave."""
+    """A `Trainer` that trains several candidate models and blends them."""
 
     def __init__(self, session: Session, learnable: LearningTask, pictures: Sequence[Picture], inputs: Inputs) -> None:
         self._session, self._learnable, self._pictures = session, learnable, pictures
+        self._problem = learnable.problem
         self._first, self._first_use, self._first_features = inputs.trainer(learnable), inputs.encoder, inputs.features
         self._minutes = float(session.settings.minutes or 0)
         self.weights = self._first.weights
         self.key = ["ladder", self._minutes, self._first.key]
         self.detail = f"the best model that {format_seconds(60 * self._minutes)} allow"
-        self._loss = ValLoss.of(learnable.problem, self.weights)
+        self._loss = ValLoss.of(self._problem, self.weights)
+        self._metric = "log_loss" if self._problem.kind == "classification" else "loss"
         self._earlier_s = 0.0
-        """What rungs took that were climbed before this process came."""
+        """What stages took that were trained before this process came."""
 
     def train(self, folder: Path) -> TrainingOutcome:
-        session = self._session
+        session, settings, file = self._session, self._session.settings, folder / LADDER_FILE
         first = self._climb_first()
         self._tell([first])
-        climbed, tried, planned = [first], [first.rung], self._planned(folder)
-        pace = Pace(self._pass_s(first), self._epoch_s)
+        earlier: Any = checksums.load_checked_json(file) if file.exists() else []
+        planned = [Rung(one["name"], one["overrides"], one["expected_s"]) for one in earlier]
+        climbed, tried = [first], [first.rung]
+        # A pass over all photos takes what the first stage took for it, or about 20 ms a photo.
+        pass_s, num_run = max(first.extract_s, 0.02 * len(self._pictures)), self._first_use.num_images_run
+        if num_run:
+            pass_s = max(0.1, first.extract_s * len(self._pictures) / num_run)
+        pace = Pace(pass_s, self._epoch_s)
         stopped: Interrupted | None = None
         while stopped is None:
             left_s = 60 * self._minutes - _END_S - self._earlier_s - (time.monotonic() - session.began_s)
-            known = len(tried) <= len(planned)
-            rung = planned[len(tried) - 1] if known else next_rung(session.settings, tried, pace, left_s, self._kept)
-            if rung is None:
-                spent = format_seconds(60 * self._minutes - _END_S - left_s)
-                session.on_event(Note(f"after {spent}: {what_is_left(session.settings, tried, left_s)}"))
-                break
-            if not known:
+            if len(tried) > len(planned):
+                rung = next_rung(settings, tried, pace, left_s, self._kept)
+                if rung is None:
+                    spent = format_seconds(60 * self._minutes - _END_S - left_s)
+                    session.on_event(Note(f"after {spent}: {what_is_left(settings, tried, left_s)}"))
+                    break
                 planned.append(rung)
-                checksums.save_checked_json(folder / LADDER_FILE, [one.to_dict() for one in planned])
+                checksums.save_checked_json(file, [one.to_dict() for one in planned])
+            rung = planned[len(tried) - 1]
             tried.append(rung)
             try:
                 kept = self._climb(rung)
             except (Interrupted, KeyboardInterrupt) as error:
-                stopped, kept = self._stopped(error, rung), None
+                where = f"{error.what}; " if isinstance(error, Interrupted) else ""
+                out = out_option(session.workspace.root)
+                stopped = Interrupted(
+                    f"stopped on request in {rung.name}",
+                    code="interrupted",
+                    why=f"{where}the models trained before that are blended, and the report has their scores",
+                    try_=f"unchoke predict latest PHOTOS{out}; or the same command, which goes on",
+                )
             except (UsageError, MachineError) as error:
                 session.warn(f"{rung.name} is left out: {error.what} ({error.why})")
-                kept = None
-            if kept is not None:
-                pace.learn(kept.rung, kept.train_s)
-                climbed.append(kept)
-                self._tell(climbed)
+            else:
+                if kept is not None:
+                    pace.learn(kept.rung, kept.train_s)
+                    climbed.append(kept)
+                    self._tell(climbed)
         return self._outcome(climbed, stopped)
 
-    def _stopped(self, error: Interrupted | KeyboardInterrupt, rung: Rung) -> Interrupted:
-        """What to say of a ladder that was stopped on the way: there is a model all the same."""
-        where = f"{error.what}; " if isinstance(error, Interrupted) else ""
-        return Interrupted(
-            f"stopped on request in {rung.name}",
-            code="interrupted",
-            why=f"{where}what was trained before that answers, and its figures are in the report",
-            try_=f"unchoke predict latest PHOTOS{out_option(self._session.workspace.root)}; or the same command, which goes on",
-        )
-
-    def _planned(self, folder: Path) -> list[Rung]:
-        """What a stretch before this one had decided upon."""
-        kept: Any = checksums.load_checked_json(folder / LADDER_FILE) if (folder / LADDER_FILE).exists() else []
-        return [Rung(one["name"], one["overrides"], one["expected_s"]) for one in kept]
-
     def _climb_first(self) -> KeptRung:
-        """The rung whose inputs are ready; its time counts from when the command began."""
+        """The stage whose inputs are ready; its time counts from when the command began."""
         session, rung = self._session, first_rung(self._session.settings)
-        folder = self._folder(rung)
         if (found := self._recall(rung)) is not None:
             return found
-        began = time.monotonic()
+        folder, began = self._folder(rung), time.monotonic()
         outcome = self._first.train(folder)
         train_s, seconds = time.monotonic() - began, time.monotonic() - session.began_s
         extract_s = session.timers.seconds.get("extract", 0.0)
@@ -175,32 +169,25 @@ class LadderTrainer:
         return keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=train_s)
 
     def _recall(self, rung: Rung) -> KeptRung | None:
-        """The rung if it was climbed before, its time counting as spent."""
+        """The stage if it was trained before, its time counting as spent."""
         found = recall_rung(rung, self._folder(rung), self._session.warn)
         self._earlier_s += 0.0 if found is None else found.seconds
         return found
 
-    def _pass_s(self, first: KeptRung) -> float:
-        """What a pass over all photos takes: as the first rung saw it, or as the records of its jobs tell."""
-        if self._first_use.num_images_run:
-            share = self._first_use.num_images_run / max(1, len(self._pictures))
-            return max(0.1, first.extract_s / share)
-        return max(first.extract_s, 0.02 * len(self._pictures))
-
     def _epoch_s(self, overrides: Overrides) -> float:
-        """What an epoch with these settings takes; none where it cannot be trained at all, which climbing it will say."""
+        """What an epoch with these settings takes; 0 where they cannot be trained at all, which training will say."""
         try:
             return measure_epoch_s(rung_session(self._session, Rung("", overrides, 0.0)), self._learnable)
         except (UsageError, MachineError):
             return 0.0
 
     def _kept(self, rung: Rung) -> Rung | None:
-        """The rung with what it took, if a ladder before this one climbed it."""
+        """The stage with what it took, if a run before this one trained it."""
         found = recall_rung(rung, self._folder(rung), self._session.warn)
         return None if found is None else replace(rung, expected_s=found.seconds)
 
     def _climb(self, rung: Rung) -> KeptRung | None:
-        """One rung, from wherever it stands; None for one that cannot be climbed, with a word."""
+        """One stage, from wherever it stands; None for one that cannot be trained, with a warning."""
         session, folder = rung_session(self._session, rung), self._folder(rung)
         if (found := self._recall(rung)) is not None:
             return found
@@ -218,108 +205,76 @@ class LadderTrainer:
         return keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=seconds - extract_s)
 
     def _start(self, rung: Rung) -> LinearStart | None:
-        """Blocks that train begin behind a linear head on what they gave before, where that is cached: a strongly penalised one.
-        The best one would know the training photos by heart, and leave the blocks nothing to learn from.
+        """Blocks are first trained behind a linear head on their cached features: a strongly penalised one. The best one overfits
+        the training photos, and leaves the blocks nothing to learn.
         """
-        problem, feats = self._learnable.problem, self._first_features
-        if rung.overrides.get("encoder") or feats is None or problem.kind != "classification":
+        feats = self._first_features
+        if rung.overrides.get("encoder") or feats is None or self._problem.kind != "classification":
             return None
-        head = solve_head(
-            FirstColumns(feats, self._first_use.spec.dim), problem, seed=self._session.settings.seed, strength=STRONG
-        )
-        return LinearStart.of(head)
+        source, seed = FirstColumns(feats, self._first_use.spec.dim), self._session.settings.seed
+        return LinearStart.of(solve_head(source, self._problem, seed=seed, strength=STRONG))
 
     def _folder(self, rung: Rung) -> Path:
-        """Named by what the model depends on, and not by how long somebody would wait for it."""
+        """Named by what the model depends on, and not by how many minutes were given."""
         wanted = replace(self._session.settings, minutes=None, data="", **rung.overrides).given()
         return self._session.workspace.experiments / FOLDER / digest([self._learnable.key, wanted])[:16]
 
     def _tell(self, climbed: list[KeptRung]) -> None:
-        """What the last one took and brought: by itself, and together with those before it."""
-        last = climbed[-1]
-        alone = self._figures([last])
-        together = f", together with those before {self._figures(climbed)}" if len(climbed) > 1 else ""
-        self._session.on_event(Note(f"{last.rung.name}: {format_seconds(last.seconds)}, on val {alone}{together}"))
+        """What the last one took, and its score: by itself, and together with those before it."""
 
-    def _figures(self, climbed: list[KeptRung]) -> str:
-        """How some models answer together for the val split, in words."""
-        outputs = self._blended(climbed)
-        loss = self._loss(outputs)
-        if self._kind != "classification":
-            return f"R² {1 - loss:.3f}"
-        problem = self._learnable.problem
-        right = (outputs.argmax(axis=1) == problem.targets[problem.positions("val")]).mean()
-        return f"{metric_label(self._metric)} {loss:.3g} and {format_metric('accuracy', float(right))} right"
+        def figures(some: list[KeptRung]) -> str:
+            outputs = self._blended(some)
+            loss = self._loss(outputs)
+            if self._problem.kind != "classification":
+                return f"R² {1 - loss:.3f}"
+            right = (outputs.argmax(axis=1) == self._problem.targets[self._problem.positions("val")]).mean()
+            return f"{metric_label(self._metric)} {loss:.3g} and {format_metric('accuracy', float(right))} right"
+
+        last = climbed[-1]
+        together = f", together with those before {figures(climbed)}" if len(climbed) > 1 else ""
+        self._session.on_event(Note(f"{last.rung.name}: {format_seconds(last.seconds)}, on val {figures([last])}{together}"))
 
     def _blended(self, climbed: list[KeptRung]) -> NDArray[np.float32]:
         """Outputs of some models for the val split, as one."""
         outputs = [one.outputs["val"] for one in climbed]
-        return blend(outputs, choose_shares(outputs, self._loss), self._kind)
-
-    @property
-    def _kind(self) -> str:
-        return self._learnable.problem.kind
-
-    @property
-    def _metric(self) -> str:
-        return "log_loss" if self._kind == "classification" else "loss"
+        return blend(outputs, choose_shares(outputs, self._loss), self._problem.kind)
 
     def _outcome(self, climbed: list[KeptRung], stopped: Interrupted | None) -> TrainingOutcome:
-        problem = self._learnable.problem
+        problem, settings = self._problem, self._session.settings
         shares = choose_shares([one.outputs["val"] for one in climbed], self._loss)
-        outputs = {split: blend([one.outputs[split] for one in climbed], shares, self._kind) for split in climbed[0].outputs}
-        used = [(one, share) for one, share in zip(climbed, shares, strict=True) if share.weight > 0]
-        words = " + ".join(f"{share.weight:.0%} {one.rung.name}" for one, share in used)
+        pairs = list(zip(climbed, shares, strict=True))
+        outputs = {split: blend([one.outputs[split] for one in climbed], shares, problem.kind) for split in climbed[0].outputs}
+        words = " + ".join(f"{share.weight:.0%} {one.rung.name}" for one, share in pairs if share.weight > 0)
         num_val = len(problem.positions("val"))
-        reason = f"those that learnt something alike, and the better ones more as far as {num_val:,} val samples tell"
+        reason = f"models whose scores are alike, the better ones with more weight as far as {num_val:,} val samples can tell"
         self._session.chose(Choice("blend", words, reason))
-        rows = [self._row(one, share) for one, share in zip(climbed, shares, strict=True)]
-        history = [
-            {"epoch": number, "seconds": one.seconds, "val_loss": row["val_loss"]}
-            for number, (one, row) in enumerate(zip(climbed, rows, strict=True), start=1)
-        ]
+        sweep: list[dict[str, Any]] = []
+        history: list[dict[str, float]] = []
+        ladder: list[dict[str, Any]] = []
+        for number, (one, share) in enumerate(pairs, start=1):
+            loss = self._loss(blend([one.outputs["val"]], [replace(share, weight=1.0)], problem.kind))
+            named: dict[str, Any] = {"kind": one.rung.name, "seed": settings.seed, **one.rung.overrides}
+            config = {**named, "seconds": round(one.seconds, 1), "share": round(share.weight, 3)}
+            sweep.append({"config": config, "val_metric": loss, "val_loss": loss, "picked": share.weight > 0})
+            history.append({"epoch": number, "seconds": one.seconds, "val_loss": loss})
+            together = self._loss(self._blended(climbed[:number]))
+            row = {"name": one.rung.name, "seconds": one.seconds, "val_loss": loss, "together": together}
+            ladder.append({**row, "share": share.weight})
 
         def save(path: Path, extra: dict[str, Any]) -> None:
-            save_blend(
-                path,
-                list(zip(climbed, shares, strict=True)),
-                outputs,
-                kind=problem.kind,
-                names=problem.names,
-                extra={**extra, "target_weights": None if self.weights is None else list(self.weights)},
-            )
+            weights = None if self.weights is None else list(self.weights)
+            save_blend(path, pairs, outputs, kind=problem.kind, names=problem.names, extra={**extra, "target_weights": weights})
 
-        about: dict[str, Any] = {
-            "ladder": [
-                {
-                    "name": one.rung.name,
-                    "seconds": one.seconds,
-                    "val_loss": row["val_loss"],
-                    "together": self._loss(self._blended(climbed[:number])),
-                    "share": share.weight,
-                }
-                for number, (one, share, row) in enumerate(zip(climbed, shares, rows, strict=True), start=1)
-            ]
-        }
-        return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped=stopped, refit=self._curve())
-
-    def _curve(self) -> RidgeRefit | None:
-        """What tells whether more photos would help, where the first rung has features for it."""
-        problem, feats = self._learnable.problem, self._first_features
-        if feats is None or not isinstance(self._first, HeadTrainer):
-            return None
-        judged = np.concatenate([problem.positions(split) for split in JUDGED])
-        return RidgeRefit(feats, problem, np.sort(judged))
-
-    def _row(self, one: KeptRung, share: Share) -> dict[str, Any]:
-        loss = self._loss(blend([one.outputs["val"]], [replace(share, weight=1.0)], self._kind))
-        named: dict[str, Any] = {"kind": one.rung.name, "seed": self._session.settings.seed, **one.rung.overrides}
-        config = {**named, "seconds": round(one.seconds, 1), "share": round(share.weight, 3)}
-        return {"config": config, "val_metric": loss, "val_loss": loss, "picked": share.weight > 0}
+        refit = None
+        if self._first_features is not None and isinstance(self._first, HeadTrainer):
+            judged = np.concatenate([problem.positions(split) for split in JUDGED])
+            refit = RidgeRefit(self._first_features, problem, np.sort(judged))
+        about = {"ladder": ladder}
+        return TrainingOutcome(outputs, self._metric, history, sweep, save, about, stopped=stopped, refit=refit)
 
 
 def _extra(use: EncoderUse, outcome: TrainingOutcome) -> dict[str, Any]:
-    """What prediction needs of one model; how a network was trained stands in the record of a run of its own, and else here."""
+    """What prediction needs of one model, and how a network was trained: the record of this run has no place for that."""
     loop = {"loop": outcome.about["training"]["loop"]} if "training" in outcome.about else {}
     return {**prediction_extra(use, temperature=1.0), **loop}
 

@@ -1,8 +1,9 @@
-"""The rungs of the ladder: ways of training, in the order in which they bring most for their time, and what each will take.
+"""The stages of `--minutes`: ways of training, in the order in which they bring most for their time, and what each will take.
 
-In: the settings in force, and what was measured on the way. Out: the next rung that fits into the time that is left, or none.
-What an option fixes is left as it is; epochs that nobody typed are as many as fit. A rung is a set of settings that differ from
-those in force, so that every rung is an ordinary training, cached and resumable like any other.
+In: the settings in force, and what was measured on the way. Out: the next stage that fits into the time that is left, or none.
+What an option fixes is left as it is; epochs that nobody typed are as many as fit. A stage (a `Rung`) is a set of settings that
+differ from those in force, so that it is an ordinary training, cached and resumable like any other. A trained one
+is kept below `experiments/rungs`, in a folder named by everything it depends on; `rung.json` is written last, with checksums.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from unchoke.features.weights_identity import installed_encoders
 from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.training.build_record import TrainingOutcome
 
-_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 12
-_ENCODER_PASSES = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 1.5, "tf_efficientnet_lite2": 2.1}
+_MIN_EPOCHS, _MAX_EPOCHS = 2, 12
+_ENCODER_PASSES: dict[Any, float] = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 1.5, "tf_efficientnet_lite2": 2.1}
 _FIXED_S = 8.0
 """What any rung takes before its first photo: an engine is loaded and compared."""
 _SPARE = 1.15
-"""Estimates are taken for so much more: being done early is better than being late."""
-_LEAST_LATE, _MOST_LATE = 0.7, 3.0
+"""Estimates are multiplied by this: being done early is better than being late."""
+_MIN_LATE, _MAX_LATE = 0.7, 3.0
 Overrides = dict[str, Any]
 
 
@@ -72,12 +73,7 @@ class Pace:
         """From a rung that was climbed: later ones are judged by what it really took."""
         if epochs := rung.overrides.get("epochs"):
             expected_s = epochs * self.epoch_s(rung.overrides) / self.late
-            self.late = min(max(train_s / max(expected_s, 1e-9), _LEAST_LATE), _MOST_LATE)
-
-
-def encoder_passes(encoder: str | None) -> float:
-    """How many times as long as the default's a pass of this encoder takes."""
-    return _ENCODER_PASSES.get(encoder or "tf_efficientnet_lite0", 1.0)
+            self.late = min(max(train_s / max(expected_s, 1e-9), _MIN_LATE), _MAX_LATE)
 
 
 def first_rung(settings: Settings) -> Rung:
@@ -119,7 +115,7 @@ def next_rung(
 
 
 def what_is_left(settings: Settings, climbed: Sequence[Rung], left_s: float) -> str:
-    """Why nothing more is tried, in words."""
+    """Why no further stage is tried."""
     names = {rung.name for rung in climbed}
     left = [name for name, _ in _candidates(settings) if name not in names]
     if not left:
@@ -132,12 +128,12 @@ def _variants(name: str, overrides: Overrides, settings: Settings) -> list[Rung]
     """The rungs that a way of training may be, the longest first."""
     if is_all_frozen(overrides["cut"]) or "epochs" in settings.given():
         return [Rung(name, overrides)]
-    return [Rung(name, {**overrides, "epochs": epochs}) for epochs in range(_MOST_EPOCHS, _FEWEST_EPOCHS - 1, -1)]
+    return [Rung(name, {**overrides, "epochs": epochs}) for epochs in range(_MAX_EPOCHS, _MIN_EPOCHS - 1, -1)]
 
 
 def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, left_s: float) -> Rung | None:
     """A way of training with as many epochs as fit into `left_s`, or those asked for; None where too few do."""
-    passes = encoder_passes(overrides.get("encoder", settings.encoder)) * (1 + settings.views)
+    passes = _ENCODER_PASSES.get(overrides.get("encoder", settings.encoder), 1.0) * (1 + settings.views)
     before_s = _FIXED_S + passes * pace.pass_s
     if is_all_frozen(overrides["cut"]):
         return Rung(name, overrides, _SPARE * before_s)
@@ -146,8 +142,8 @@ def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, le
     epoch_s = pace.epoch_s(overrides)
     if "epochs" in settings.given():
         return Rung(name, overrides, _SPARE * (before_s + settings.epochs * epoch_s))
-    epochs = min(_MOST_EPOCHS, int((left_s / _SPARE - before_s) / max(epoch_s, 1e-9)))
-    if epochs < _FEWEST_EPOCHS:
+    epochs = min(_MAX_EPOCHS, int((left_s / _SPARE - before_s) / max(epoch_s, 1e-9)))
+    if epochs < _MIN_EPOCHS:
         return None
     return Rung(name, {**overrides, "epochs": epochs}, _SPARE * (before_s + epochs * epoch_s))
 

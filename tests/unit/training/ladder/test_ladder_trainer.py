@@ -33,7 +33,7 @@ def short_ladder() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rungs, "_candidates", lambda settings: ladder)
         patch.setattr(rungs, "_FIXED_S", 0.0)
-        patch.setattr(rungs, "_MOST_EPOCHS", 2)
+        patch.setattr(rungs, "_MAX_EPOCHS", 2)
         yield
 
 
