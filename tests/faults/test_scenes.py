@@ -16,8 +16,7 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.raster import read_box, read_label
 from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.scene_facts import IGNORE
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene
 
 EAST, NORTH = 500_000.0, 4_000_000.0
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.errors import UsageError, list_some
-from unchoke.scenes.scene_files import canonical
+from unchoke.scenes.scan_scenes import canonical
 
 Kind = Literal["number", "truth"]
 Value = NDArray[Any] | float

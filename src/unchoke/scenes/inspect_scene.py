@@ -18,13 +18,16 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import open_plain
 from unchoke.pixels.image import DecodeError, open_pillow
 from unchoke.scenes.handles import HandlePool, unreadable
+from unchoke.scenes.scan_scenes import find_band
 from unchoke.scenes.scene_facts import (
     Affine6,
     BandFacts,
+    BandFile,
     Bounds,
     FileStamp,
     Grid,
     LabelFacts,
+    Scene,
     SceneError,
     SceneFacts,
     bounds_of,
@@ -35,7 +38,6 @@ from unchoke.scenes.scene_facts import (
     same_place,
     scale_to_pixels,
 )
-from unchoke.scenes.scene_files import BandFile, Scene, find_band
 
 RESAMPLINGS = ("nearest", "bilinear", "cubic", "average")
 _PHOTO_DRIVERS = frozenset({"JPEG", "PNG", "GIF", "BMP", "WEBP"})

@@ -22,9 +22,8 @@ from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.scale import SceneScale, measure_scale
-from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.scene_facts import SceneError, SceneFacts, bounds_of
-from unchoke.scenes.scene_files import ScannedScenes, Scene
+from unchoke.scenes.scan_scenes import ScannedScenes, scan_scenes
+from unchoke.scenes.scene_facts import Scene, SceneError, SceneFacts, bounds_of
 
 MEND = "mend the file and run the same command again"
 _LOST_SHARE = 0.05

@@ -18,8 +18,8 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.core.units import format_count
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_box
+from unchoke.scenes.scan_scenes import canonical
 from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.scene_files import canonical
 
 PERCENTILES = (2.0, 98.0)
 SAMPLE_PX = 4 << 20

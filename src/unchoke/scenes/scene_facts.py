@@ -20,7 +20,6 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.listing import special_kind
 from unchoke.core.stores import recent_stat, stat_url
 from unchoke.core.urls import is_url
-from unchoke.scenes.scene_files import Scene
 
 IGNORE = 255
 """The label of pixels that have none: outside, unlabelled, not valid."""
@@ -40,6 +39,40 @@ class SceneError(DataError):
     def __init__(self, what: str, *, code: str, why: str, try_: str, path: str = "") -> None:
         super().__init__(what, code=code, why=why, try_=try_)
         self.path = path
+
+
+@dataclass(frozen=True)
+class BandFile:
+    """One band: its name as the file spells it, the file, and which of the file's bands it is (from 1)."""
+
+    name: str
+    path: str
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One scene: either `bands`, one file each, or one `file` that holds them all (its bands are known once it is opened).
+
+    `scene_id` is unique in one scan and safe as part of a file name. `label` is the path of this scene's label raster.
+    """
+
+    scene_id: str
+    bands: tuple[BandFile, ...] = ()
+    label: str | None = None
+    group: str = ""
+    split: str = ""
+    file: str | None = None
+
+    @property
+    def band_names(self) -> list[str]:
+        return [band.name for band in self.bands]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every file of the scene once, its label last."""
+        files = [self.file] if self.file is not None else [band.path for band in self.bands]
+        return tuple(dict.fromkeys([*files, *([self.label] if self.label is not None else [])]))
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
 from unchoke.scenes.scale import SceneScale
-from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import BandFile, Scene, SceneFacts
 
 HEIGHT, WIDTH = 50, 70
 NODATA = 0

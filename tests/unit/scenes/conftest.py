@@ -15,8 +15,7 @@ from rasterio.transform import Affine
 
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
-from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import BandFile, Scene, SceneFacts
 
 PLACE = Affine(30, 0, 500_000, 0, -30, 4_000_000)
 MakeScene = Callable[..., SceneFacts]

@@ -159,7 +159,7 @@ from unchoke.core.boxes import Box
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.raster import read_box
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import BandFile, Scene
 
 root = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -13,9 +13,8 @@ from errors import refused
 from unchoke.core.settings import Settings
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import measure_scales, open_scenes, set_aside
-from unchoke.scenes.scan_scenes import scan_scenes
+from unchoke.scenes.scan_scenes import ScannedScenes, scan_scenes
 from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.scene_files import ScannedScenes
 
 MakeScene = Callable[..., SceneFacts]
 SESSION: Any = SimpleNamespace(settings=Settings(data="scenes"))

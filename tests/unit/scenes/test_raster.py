@@ -12,8 +12,7 @@ from unchoke.core.boxes import Box
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.raster import block_rows, raw_dtype, read_box, read_label
-from unchoke.scenes.scene_facts import IGNORE
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene
 
 CORNER = (500_000.0, 4_000_000.0)
 

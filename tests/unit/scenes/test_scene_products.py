@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.scene_products import find_products
+from unchoke.scenes.scan_scenes import find_products, scan_scenes
 
 
 @pytest.mark.parametrize(

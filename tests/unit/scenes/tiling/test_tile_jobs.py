@@ -20,7 +20,7 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask
 from unchoke.scenes.scale import SceneScale
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import BandFile, Scene
 from unchoke.scenes.tiling.tile_jobs import StripBody, StripJob, choose_parallel, find_state, load_strip, plan_jobs, tiles_key
 from unchoke.scenes.tiling.tiles import TileSpec
 

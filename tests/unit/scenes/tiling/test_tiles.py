@@ -20,8 +20,7 @@ from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, measure_scale
-from unchoke.scenes.scene_facts import IGNORE, SceneFacts
-from unchoke.scenes.scene_files import BandFile, Scene
+from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene, SceneFacts
 from unchoke.scenes.tiling.shared_blocks import SharedBlocks
 from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.scenes.scene_files import canonical, find_band, natural_order, split_stem
+from unchoke.scenes.scan_scenes import canonical, find_band, natural_order, split_stem
 
 
 @pytest.mark.parametrize(
