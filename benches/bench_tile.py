@@ -36,9 +36,9 @@ from unchoke.core.settings import Settings
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.runs.report.layout import columns
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import choose_mask
 from unchoke.scenes.npz import encode_npz
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.scale import measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.tiling.profile_tile import tile_plainly

@@ -59,7 +59,7 @@ def test_a_mask_is_what_the_network_says_blended(run: Path, scenes: Path, masks:
     from unchoke.masks.stitch import plan_stitch
     from unchoke.masks.trained_segmenter import load_segmenter
     from unchoke.scenes.handles import HandlePool
-    from unchoke.scenes.inspect_scene import inspect_scene
+    from unchoke.scenes.open_scenes import inspect_scene
     from unchoke.scenes.scale import measure_scale
     from unchoke.scenes.scan_scenes import scan_scenes
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from errors import refused
 from unchoke.core.boxes import Box
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.raster import read_box, read_label
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene

@@ -83,7 +83,7 @@ def test_a_replaced_scene_is_not_mixed_with_the_earlier(store: Store, tmp_path: 
 
 
 def test_a_store_that_rasters_cannot_be_read_from_is_named() -> None:
-    from unchoke.scenes.gdal_places import gdal_name
+    from unchoke.scenes.handles import gdal_name
 
     with refused("unreadable-scene", "memory://store/a.tif", "s3://"):
         gdal_name("memory://store/a.tif")

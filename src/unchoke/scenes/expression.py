@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from unchoke.core.errors import UsageError, list_some
 from unchoke.scenes.scan_scenes import canonical
 
-Kind = Literal["number", "truth"]
 Value = NDArray[Any] | float
 
 _LONGEST = 2000
@@ -61,16 +60,15 @@ class Expression:
     text: str
     names: tuple[str, ...]
     _tree: ast.expr = field(repr=False, compare=False)
-    _spelling: Mapping[str, str] = field(repr=False, compare=False)
+    _quoted: Mapping[str, str] = field(repr=False, compare=False)
 
     def evaluate(self, bands: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """True where the formula holds; `bands` are arrays of one shape, in physical values. Nothing is warned about."""
-        evaluation = _Evaluation(bands, self._spelling)
+        walk = _Walk(self.text, bands, self._quoted)
         with np.errstate(all="ignore"):
-            result = evaluation.value(self._tree)
-        shape = bands[self.names[0]].shape
-        holds: NDArray[np.bool_] = np.broadcast_to(np.asarray(result, dtype=np.bool_), shape)
-        return reduce(np.logical_and, evaluation.defined, holds)
+            result = walk.value(self._tree)
+        holds: NDArray[np.bool_] = np.broadcast_to(np.asarray(result, dtype=np.bool_), bands[self.names[0]].shape)
+        return reduce(np.logical_and, walk.defined, holds)
 
 
 def parse_expression(text: str, names: Sequence[str]) -> Expression:
@@ -83,79 +81,101 @@ def parse_expression(text: str, names: Sequence[str]) -> Expression:
     if not stripped or len(stripped) > _LONGEST:
         raise _wrong(text, why=f"it has {len(stripped)} characters" if stripped else "it is empty")
     code, quoted = _without_backticks(stripped)
-    checker = _Checker(stripped, tuple(names), quoted)
+    walk = _Walk(stripped, {name: np.ones(1, np.float32) for name in names}, quoted)
     try:
         tree = ast.parse(code, mode="eval").body
-        kind = checker.kind(tree)
+        with np.errstate(all="ignore"):
+            result = walk.value(tree)
     except SyntaxError as error:
         raise _wrong(stripped, why=f"it cannot be read{_at(error.offset)}: {error.msg}") from None
     except (RecursionError, MemoryError, ValueError):
         raise _wrong(stripped, why="it is nested too deeply, or holds characters that cannot be read") from None
-    if kind != "truth":
+    if not _is_truth(result):
         raise _wrong(stripped, why="it gives a number, not true or false: compare it with something")
-    if not checker.used:
+    if not walk.used:
         raise _wrong(stripped, why=f"it names no band; there are {list_some(list(names), limit=20)}")
-    return Expression(stripped, tuple(name for name in names if name in checker.used.values()), tree, checker.used)
+    return Expression(stripped, tuple(name for name in names if name in walk.used), tree, quoted)
 
 
-class _Checker:
-    """Finds out whether a formula is sound: what each piece gives, and which bands are `used` (as written → as spelt)."""
+class _Walk:
+    """One walk through a formula: its value, the bands it `used`, and in `defined` where the arithmetic had an answer.
 
-    def __init__(self, text: str, names: tuple[str, ...], quoted: Mapping[str, str]) -> None:
-        self.used: dict[str, str] = {}
-        self._text = text
-        self._names = names
-        self._quoted = quoted
+    A piece that is not understood raises, so a walk over one pixel is the check of a formula.
+    """
 
-    def kind(self, node: ast.expr) -> Kind:
-        """What the piece gives; a piece that is not understood raises."""
+    def __init__(self, text: str, bands: Mapping[str, NDArray[Any]], quoted: Mapping[str, str]) -> None:
+        self.used: set[str] = set()
+        self.defined: list[NDArray[np.bool_]] = []
+        self._text, self._bands, self._quoted = text, bands, quoted
+
+    def value(self, node: ast.expr) -> Value:
         match node:
             case ast.Constant(value=bool()):
                 raise self._refused(node, "true and false are no numbers")
-            case ast.Constant(value=int() | float()):
-                return "number"
+            case ast.Constant(value=int() | float() as number):
+                return float(number)
             case ast.Name():
                 return self._band(node)
             case ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
-                return self._need("truth", node.left, node.right)
+                return _apply(_LOGIC[type(node.op)], self._truth(node.left), self._truth(node.right))
             case ast.BinOp() if type(node.op) in _ARITHMETIC:
-                return self._need("number", node.left, node.right)
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
-                return self._need("number", node.operand)
+                left, right = self._number(node.left), self._number(node.right)
+                # NumPy squares arrays by another way than its general power, which is slower and may differ in the last bit
+                is_power = isinstance(node.op, ast.Pow) and isinstance(left, np.ndarray)
+                result = left**right if is_power else _apply(_ARITHMETIC[type(node.op)], left, right)
+                return self._checked(result) if isinstance(node.op, _UNBOUNDED) else result
+            case ast.UnaryOp(op=ast.USub()):
+                return _apply(np.negative, self._number(node.operand))
+            case ast.UnaryOp(op=ast.UAdd()):
+                return self._number(node.operand)
             case ast.UnaryOp(op=ast.Invert() | ast.Not()):
-                return self._need("truth", node.operand)
+                return _apply(np.logical_not, self._truth(node.operand))
             case ast.BoolOp():
-                return self._need("truth", *node.values)
+                return reduce(_binary(_LOGIC[type(node.op)]), map(self._truth, node.values))
             case ast.Compare() if all(type(op) in _COMPARISONS for op in node.ops):
-                self._need("number", node.left, *node.comparators)
-                return "truth"
+                values = [self._number(part) for part in (node.left, *node.comparators)]
+                pairs = zip(node.ops, values[:-1], values[1:], strict=True)
+                return reduce(_binary(np.logical_and), [_apply(_COMPARISONS[type(op)], one, other) for op, one, other in pairs])
             case ast.Call(func=ast.Name(id=name), keywords=[]):
                 return self._call(node, name)
         raise self._refused(node, _UNDERSTOOD)
 
-    def _need(self, wanted: Kind, *nodes: ast.expr) -> Kind:
-        for node in nodes:
-            if self.kind(node) != wanted:
-                hint = "it needs a comparison: put comparisons in parentheses" if wanted == "truth" else "it needs a number"
-                raise self._refused(node, hint)
-        return wanted
+    def _number(self, node: ast.expr) -> Value:
+        value = self.value(node)
+        if _is_truth(value):
+            raise self._refused(node, "it needs a number")
+        return value
 
-    def _call(self, node: ast.Call, name: str) -> Kind:
+    def _truth(self, node: ast.expr) -> Value:
+        value = self.value(node)
+        if not _is_truth(value):
+            raise self._refused(node, "it needs a comparison: put comparisons in parentheses")
+        return value
+
+    def _call(self, node: ast.Call, name: str) -> Value:
         if name not in _FUNCTIONS:
             raise self._refused(node, f"the functions are {', '.join(_FUNCTIONS)}")
-        if len(node.args) not in _FUNCTIONS[name][1]:
+        function, numbers = _FUNCTIONS[name]
+        if len(node.args) not in numbers:
             raise self._refused(node, f"{name} was given {len(node.args)} values")
-        return self._need("number", *node.args)
+        values = [self._number(argument) for argument in node.args]
+        result = _apply(function, values[0]) if len(values) == 1 else reduce(_binary(function), values)
+        return self._checked(result) if function is np.sqrt else result
 
-    def _band(self, node: ast.Name) -> Kind:
+    def _band(self, node: ast.Name) -> Value:
         written = self._quoted.get(node.id, node.id)
-        exact = [name for name in self._names if name == written]
-        alike = exact or [name for name in self._names if canonical(name) == canonical(written)]
+        alike = [written] if written in self._bands else [one for one in self._bands if canonical(one) == canonical(written)]
         if not alike:
-            known = list_some(list(self._names), limit=20)
+            known = list_some(list(self._bands), limit=20)
             raise _wrong(self._text, why=f"unknown band {written}{self._where(node)}; there are {known}")
-        self.used[node.id] = alike[0]
-        return "number"
+        self.used.add(alike[0])
+        return self._bands[alike[0]]
+
+    def _checked(self, result: Value) -> Value:
+        finite = np.isfinite(result)
+        if not finite.all():
+            self.defined.append(finite)
+        return result
 
     def _refused(self, node: ast.expr, why: str) -> UsageError:
         piece = ast.unparse(node)
@@ -167,55 +187,8 @@ class _Checker:
         return "" if self._quoted else _at(node.col_offset + 1)
 
 
-class _Evaluation:
-    """One walk through a sound formula; `defined` collects where the arithmetic had an answer."""
-
-    def __init__(self, bands: Mapping[str, NDArray[Any]], spelling: Mapping[str, str]) -> None:
-        self.defined: list[NDArray[np.bool_]] = []
-        self._bands = bands
-        self._spelling = spelling
-
-    def value(self, node: ast.expr) -> Value:
-        match node:
-            case ast.Constant(value=int() | float() as number):
-                return float(number)
-            case ast.Name():
-                return self._bands[self._spelling[node.id]]
-            case ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
-                return _apply(_LOGIC[type(node.op)], self.value(node.left), self.value(node.right))
-            case ast.BinOp():
-                left, right = self.value(node.left), self.value(node.right)
-                # NumPy squares arrays by another way than its general power, which is slower and may differ in the last bit
-                is_power = isinstance(node.op, ast.Pow) and isinstance(left, np.ndarray)
-                result = left**right if is_power else _apply(_ARITHMETIC[type(node.op)], left, right)
-                return self._checked(result) if isinstance(node.op, _UNBOUNDED) else result
-            case ast.UnaryOp(op=ast.USub()):
-                return _apply(np.negative, self.value(node.operand))
-            case ast.UnaryOp(op=ast.UAdd()):
-                return self.value(node.operand)
-            case ast.UnaryOp():
-                return _apply(np.logical_not, self.value(node.operand))
-            case ast.BoolOp():
-                return reduce(lambda left, right: _apply(_LOGIC[type(node.op)], left, right), map(self.value, node.values))
-            case ast.Compare():
-                return self._compare(node)
-            case ast.Call(func=ast.Name(id=name)):
-                values = [self.value(argument) for argument in node.args]
-                function = _FUNCTIONS[name][0]
-                result = _apply(function, values[0]) if len(values) == 1 else reduce(_binary(function), values)
-                return self._checked(result) if function is np.sqrt else result
-        raise AssertionError(f"a piece that was not checked: {ast.dump(node)}")
-
-    def _compare(self, node: ast.Compare) -> Value:
-        values = [self.value(part) for part in (node.left, *node.comparators)]
-        pairs = zip(node.ops, values[:-1], values[1:], strict=True)
-        return reduce(_binary(np.logical_and), [_apply(_COMPARISONS[type(op)], left, right) for op, left, right in pairs])
-
-    def _checked(self, result: Value) -> Value:
-        finite = np.isfinite(result)
-        if not finite.all():
-            self.defined.append(finite)
-        return result
+def _is_truth(value: Value) -> bool:
+    return isinstance(value, bool) or (isinstance(value, np.ndarray) and value.dtype == np.bool_)
 
 
 def _apply(function: np.ufunc, *values: Value) -> Value:

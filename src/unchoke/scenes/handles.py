@@ -1,8 +1,10 @@
 """Open raster files as a budget: a bounded pool of rasterio datasets, and GDAL's settings in one place.
 
 In: a path or a URL. Out: the open dataset, for the duration of a `with`, never one that another thread opened. What rasterio
-raises, while opening or inside the `with`, leaves as a `SceneError` that names the file. Which pixels to read is decided in
-`raster`.
+raises, while opening or inside the `with`, leaves as a `SceneError` that names the file.
+
+Scenes behind a URL are fetched by GDAL itself, part by part. It looks for credentials where the store's own tools do; address and
+region of an S3 store are those that fsspec found (docs/decisions/0033-photos-come-by-fsspec-scenes-by-gdal.md).
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,21 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import missing_extra
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.remote import RemotePlace, locate
+from unchoke.core.stores import WAITS_S, find_s3
 from unchoke.core.urls import is_url
 from unchoke.pixels.image import DecodeError, read_image
-from unchoke.scenes.gdal_places import gdal_name, gdal_options
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 
 try:
     import rasterio
     from rasterio._err import CPLE_BaseError
+    from rasterio.enums import Resampling
     from rasterio.env import hasenv
     from rasterio.errors import NotGeoreferencedWarning, RasterioError
     from rasterio.session import DummySession
+    from rasterio.transform import Affine
+    from rasterio.vrt import WarpedVRT
 except ImportError as error:
     raise missing_extra("rasterio", extra="geo", purpose="reading scenes") from error
 
@@ -52,6 +57,18 @@ _EXACT_PX = 1e-9
 _NOWHERE = 'LOCAL_CS["plain coordinates",UNIT["metre",1]]'
 """Stands on both sides of a warp between files without a CRS: rasterio wants one, and equal ones change nothing."""
 
+_PREFIXES = {"s3": "/vsis3/", "s3a": "/vsis3/", "gs": "/vsigs/", "gcs": "/vsigs/", "az": "/vsiaz/", "abfs": "/vsiaz/"}
+_WEB = ("http", "https")
+_PATIENCE = {
+    "GDAL_HTTP_MAX_RETRY": str(len(WAITS_S)),
+    "GDAL_HTTP_RETRY_DELAY": str(WAITS_S[0]),
+    "GDAL_HTTP_CONNECTTIMEOUT": "10",
+    "GDAL_HTTP_LOW_SPEED_TIME": "30",
+    "GDAL_HTTP_LOW_SPEED_LIMIT": "1",
+    "CPL_VSIL_CURL_NON_CACHED": ":".join(dict.fromkeys([*_PREFIXES.values(), "/vsicurl/"])),
+}
+"""A few tries, and nothing remembered of a file beyond its handle: one that is opened again may have been replaced."""
+
 _Key = tuple[int, str, Grid | None, str]
 
 
@@ -64,7 +81,7 @@ def raster_env(path: str = "") -> Iterator[None]:
     Sidecar files are asked for by name: listing a folder of thousands of bands for every open would cost more than the open.
     """
     if is_url(path):
-        with raster_env(), rasterio.Env(session=DummySession(), **gdal_options(path)):
+        with raster_env(), rasterio.Env(session=DummySession(), **_gdal_options(path)):
             yield
         return
     if hasenv():
@@ -128,13 +145,9 @@ class HandlePool:
         self._given_limit = limit
         self._inherited: list[object] = []
         self._start()
-        _pools_of_this_process().add(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"limit": self._given_limit}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["limit"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._given_limit,)
 
     @property
     def num_open(self) -> int:
@@ -142,16 +155,23 @@ class HandlePool:
         return len(self._handles)
 
     def _start(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._handles: OrderedDict[_Key, _Handle] = OrderedDict()
         self._used = 0
         self._limit = self._given_limit
         self._photos: OrderedDict[str, tuple[FileStamp, NDArray[np.uint8]]] = OrderedDict()
 
-    def _restart_after_fork(self) -> None:
-        """Forget the parent's datasets without closing them: closing takes locks of GDAL that a thread of the parent may hold."""
-        self._inherited.append(self._handles)
-        self._start()
+    def _own(self) -> threading.Lock:
+        """The lock, in the process that the datasets belong to.
+
+        After a fork the parent's datasets are kept without closing them: closing takes locks of GDAL that a thread of the parent
+        may have held, as it may have held this one.
+        """
+        if self._pid != os.getpid():
+            self._inherited.append(self._handles)
+            self._start()
+        return self._lock
 
     @contextmanager
     def open(self, path: str, *, onto: Grid | None = None, resampling: str = "nearest") -> Iterator[Any]:
@@ -160,12 +180,8 @@ class HandlePool:
         A file that was replaced since it was opened is opened again. Must not outlive the `with`.
         """
         with _translated(path), raster_env(path):
-            try:
+            with _named(path):
                 handle = self._take(path, onto, resampling)
-            except FileNotFoundError as error:
-                raise unreadable(path, "the file is gone") from error
-            except OSError as error:
-                raise unreadable(path, str(error)) from error
             try:
                 yield handle.dataset
             finally:
@@ -175,14 +191,14 @@ class HandlePool:
         """The whole picture, height × width × RGB, upright; the last few are kept, within a bound on their bytes."""
         try:
             stamp = FileStamp.of(path)
-            with self._lock:
+            with self._own():
                 kept = self._photos.get(path)
             if kept is not None and kept[0] == stamp:
                 return kept[1]
             pixels = read_image(path)
         except (OSError, DecodeError) as error:
             raise unreadable(path, str(error)) from error
-        with self._lock:
+        with self._own():
             self._photos[path] = (stamp, pixels)
             while len(self._photos) > 1 and sum(photo.nbytes for _, photo in self._photos.values()) > _PHOTO_BYTES:
                 self._photos.popitem(last=False)
@@ -190,7 +206,7 @@ class HandlePool:
 
     def close(self) -> None:
         """Close what is open and not in use; what is in use is closed when its `with` ends. The pool can be used again."""
-        with self._lock:
+        with self._own():
             for key in list(self._handles):
                 self._drop(key)
             self._photos.clear()
@@ -200,7 +216,7 @@ class HandlePool:
         thread = threading.current_thread()
         key = (id(thread), path, onto, resampling)
         cost = 1 if onto is None else _WARPED_COST
-        with self._lock:
+        with self._own():
             handle = self._handles.get(key)
             # the thread is compared as well: a new one may have got the address of one that ended
             if handle is not None and handle.stamp == stamp and handle.thread() is thread:
@@ -216,16 +232,16 @@ class HandlePool:
         try:
             dataset, source = self._open_file(path, onto, resampling)
         except BaseException:
-            with self._lock:
+            with self._own():
                 self._used -= cost
             raise
         handle = _Handle(dataset, source, stamp, weakref.ref(thread), cost)
-        with self._lock:
+        with self._own():
             self._handles[key] = handle
         return handle
 
     def _give(self, handle: _Handle) -> None:
-        with self._lock:
+        with self._own():
             handle.uses -= 1
             if handle.dropped and handle.uses == 0:
                 handle.close()
@@ -238,7 +254,7 @@ class HandlePool:
         except (OSError, RasterioError) as error:
             if "too many open files" not in str(error).lower():
                 raise
-        with self._lock:
+        with self._own():
             self._limit = max(_FEW_HANDLES, self._used // 2)
             self._make_room(0)
         return _open_dataset(path, onto, resampling)
@@ -274,6 +290,23 @@ def unreadable(path: str, why: str) -> SceneError:
 
 
 @contextmanager
+def _named(path: str) -> Iterator[None]:
+    """What the system says of a file becomes a `SceneError` that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise unreadable(path, "the file is gone") from error
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error)) from error
+
+
+def stamp_file(path: str) -> FileStamp:
+    """The file's size and time now; a file that is gone, a pipe or a device is a `SceneError`."""
+    with _named(path):
+        return FileStamp.of(path)
+
+
+@contextmanager
 def _translated(path: str) -> Iterator[None]:
     """What rasterio raises becomes a `SceneError` in GDAL's own words, from which rasterio raises a general sentence."""
     try:
@@ -291,32 +324,46 @@ def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, A
             raise unreadable(path, f"its content is of the kind {source.driver}, which its name does not say")
         if onto is None:
             return source, None
-        return _warp(source, onto, resampling), source
+        crs = {"crs": onto.crs} if onto.crs else {"crs": _NOWHERE, "src_crs": _NOWHERE}
+        place = {"transform": Affine(*onto.transform), "width": onto.width, "height": onto.height, **crs}
+        how = Resampling[resampling]
+        return WarpedVRT(source, **place, resampling=how, add_alpha=True, tolerance=_EXACT_PX), source
     except BaseException:
         source.close()
         raise
 
 
-def _warp(source: Any, onto: Grid, resampling: str) -> Any:
-    from rasterio.enums import Resampling
-    from rasterio.transform import Affine
-    from rasterio.vrt import WarpedVRT
+def gdal_name(path: str) -> str:
+    """What GDAL opens; a `SceneError` for a store that it does not know."""
+    if not is_url(path):
+        return path
+    place = locate(path)
+    if not isinstance(place, RemotePlace):
+        return str(place)
+    if place.scheme in _WEB:
+        return f"/vsicurl/{place}"
+    if place.scheme not in _PREFIXES:
+        raise SceneError(
+            f"{path} cannot be read as a scene",
+            code="unreadable-scene",
+            why=f"parts of rasters are read from {', '.join(f'{one}://' for one in ('s3', 'gs', 'az', *_WEB))} and local files",
+            try_="copy the scenes to a folder of this machine, then give that folder",
+            path=path,
+        )
+    return _PREFIXES[place.scheme] + place.url.partition("://")[2]
 
-    place = {"transform": Affine(*onto.transform), "width": onto.width, "height": onto.height, "crs": onto.crs or _NOWHERE}
-    if not onto.crs:
-        place["src_crs"] = _NOWHERE
-    return WarpedVRT(source, **place, resampling=Resampling[resampling], add_alpha=True, tolerance=_EXACT_PX)
 
-
-@cache
-def _pools_of_this_process() -> weakref.WeakSet[HandlePool]:
-    """Every pool. A fork may happen while another thread holds a pool's lock: the child's only thread renews it at once."""
-    pools: weakref.WeakSet[HandlePool] = weakref.WeakSet()
-
-    def renew() -> None:
-        for pool in list(pools):
-            pool._restart_after_fork()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=renew)
-    return pools
+def _gdal_options(path: str) -> dict[str, str]:
+    """The settings that reading `path` needs beside those of local files."""
+    if not path.startswith(("s3://", "s3a://")):
+        return dict(_PATIENCE)
+    store = find_s3(path)
+    address = store.endpoint_url.rstrip("/")
+    options = {**_PATIENCE, "AWS_NO_SIGN_REQUEST": "YES" if store.anonymous else "NO"}
+    if store.region:
+        options["AWS_REGION"] = store.region
+    if not address.endswith(".amazonaws.com"):
+        options["AWS_S3_ENDPOINT"] = address.partition("://")[2]
+        options["AWS_HTTPS"] = "YES" if address.startswith("https:") else "NO"
+        options["AWS_VIRTUAL_HOSTING"] = "FALSE"
+    return options

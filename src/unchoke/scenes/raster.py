@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from rasterio.windows import Window
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.handles import HandlePool, unreadable
+from unchoke.scenes.handles import HandlePool, stamp_file, unreadable
 from unchoke.scenes.resample import Taps, plan_taps, resample
-from unchoke.scenes.scene_facts import IGNORE, BandFacts, FileStamp, Grid, LabelFacts, SceneError, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, BandFacts, Grid, LabelFacts, SceneError, SceneFacts
 
 _EXACT_IN_FLOAT32 = frozenset({"uint8", "int8", "uint16", "int16", "float32"})
 _TALLEST_STRIP = 4096
@@ -106,13 +106,7 @@ def _unchanged(facts: SceneFacts, path: str) -> Iterator[None]:
 
 
 def _refuse_changed(facts: SceneFacts, path: str) -> None:
-    before = next(stamp for stamp in facts.stamps if stamp.path == path)
-    try:
-        now = FileStamp.of(path)
-    except FileNotFoundError as error:
-        raise unreadable(path, "the file is gone") from error
-    except OSError as error:
-        raise unreadable(path, error.strerror or str(error)) from error
+    before, now = next(stamp for stamp in facts.stamps if stamp.path == path), stamp_file(path)
     if now != before:
         raise SceneError(
             f"{path} was changed while it was in use",

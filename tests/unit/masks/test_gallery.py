@@ -114,8 +114,8 @@ def reader(tmp_path: Path) -> PatchReader:
     """One scene of two bands with a strip of nodata; pixels above 100 in the first band are class 1."""
     from unchoke.core.settings import Settings
     from unchoke.scenes.handles import HandlePool
-    from unchoke.scenes.inspect_scene import inspect_scene
     from unchoke.scenes.mask_sources import choose_mask
+    from unchoke.scenes.open_scenes import inspect_scene
     from unchoke.scenes.scale import SceneScale
     from unchoke.scenes.scan_scenes import scan_scenes
 

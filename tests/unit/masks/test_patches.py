@@ -24,8 +24,8 @@ from unchoke.masks.patches import (
     with_splits,
 )
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import BandFile, Scene, SceneFacts
 

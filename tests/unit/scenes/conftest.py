@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rasterio.transform import Affine
 
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.scene_facts import BandFile, Scene, SceneFacts
 
 PLACE = Affine(30, 0, 500_000, 0, -30, 4_000_000)

@@ -157,7 +157,7 @@ from pathlib import Path
 import numpy as np
 from unchoke.core.boxes import Box
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scene_facts import BandFile, Scene
 

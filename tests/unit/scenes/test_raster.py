@@ -10,7 +10,7 @@ from PIL import Image
 from errors import refused
 from unchoke.core.boxes import Box
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.raster import block_rows, raw_dtype, read_box, read_label
 from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene
 

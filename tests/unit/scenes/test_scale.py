@@ -13,7 +13,7 @@ from errors import refused
 from unchoke.core.boxes import Box
 from unchoke.scenes import scale
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, apply_scale, measure_scale, to_physical
 from unchoke.scenes.scene_facts import SceneFacts

@@ -263,7 +263,7 @@ class _StripFiles(HandlePool):
     ) -> None:  # not HandlePool's own start: this one opens nothing itself
         self._pool, self._clock, self._shared = pool, clock, shared
         own = strip.own
-        self._own = {
+        self._own_boxes = {
             band.path: Box(own.top + band.origin[0], own.left + band.origin[1], own.height, own.width)
             for band in facts.bands
             if not band.warped
@@ -275,7 +275,7 @@ class _StripFiles(HandlePool):
             with self._clock.stage("open"):
                 dataset = stack.enter_context(self._pool.open(path, onto=onto, resampling=resampling))
             if self._shared is not None and onto is None:
-                dataset = SharedSource(dataset, path, self._own.get(path), self._shared)
+                dataset = SharedSource(dataset, path, self._own_boxes.get(path), self._shared)
             yield dataset
 
     def photo(self, path: str) -> NDArray[np.uint8]:

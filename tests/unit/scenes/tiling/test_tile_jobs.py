@@ -17,8 +17,8 @@ from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import BandFile, Scene
 from unchoke.scenes.tiling.tile_jobs import StripBody, StripJob, choose_parallel, find_state, load_strip, plan_jobs, tiles_key

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from errors import refused
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
+from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene, SceneFacts
