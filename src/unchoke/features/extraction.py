@@ -7,7 +7,6 @@ cache is more than a vector for each item, it is said beforehand what it costs, 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,12 +24,12 @@ from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
 from unchoke.data.preflight import too_many_failed
 from unchoke.data.resources import measure_room
-from unchoke.features.card_decoder import CardDecoder
 from unchoke.features.cut import frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
+from unchoke.features.gpu_decoder import GpuDecoder
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
 from unchoke.features.node_extraction import (
     EngineParcel,
@@ -39,11 +38,11 @@ from unchoke.features.node_extraction import (
     pickled_reader,
     take_sample,
 )
+from unchoke.features.photo_loader import FOR_PIXELS, FileReader, Found, load_in_processes, load_in_threads
 from unchoke.features.picture_table import PictureTable
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
-from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
-from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
+from unchoke.features.stream import StreamExtractor
 from unchoke.jobs.cluster.file_transfer import marked
 from unchoke.jobs.cluster.hosts import one_for_each_core, one_for_each_node
 from unchoke.jobs.cluster.node_work import nodes_choice
@@ -368,29 +367,20 @@ def _on_cluster(
 def _stream(
     session: Session, queue: JobQueue, jobs: Sequence[Job], inputs: InputSet, engine: TorchEngine, threads: int
 ) -> tuple[StreamExtractor, int]:
-    """Jobs as one stream for a device, and how many read for it: processes where there are cores for them, else threads."""
+    """Jobs as one stream for a device, and how many load for it: processes where there are cores for them, else threads."""
     photos, workers = inputs.photos, session.policy.workers
-    decoder = _decoder(inputs, engine)
-    num_items = sum(len(job.items) for job in jobs)
-    source: Callable[[], ItemSource]
-    if photos is not None and worth_processes(num_items, workers=workers):
-        program = CardProgram() if decoder else PixelProgram(pickle.dumps(photos.recipe))
-        shape = () if decoder else (photos.recipe.num_inputs, *photos.recipe.picture_shape)
-        source = partial(PictureReaders, program, photos.paths, processes=workers, input_shape=shape)
+    decoder: GpuDecoder | None = None
+    read: Callable[[str, str], Found] = inputs.read
+    if photos is not None and photos.recipe.decode_scale == CARD:
+        decoder, read = GpuDecoder(photos.recipe.encoder.preprocess, engine.device), FileReader(photos.paths)
+    if photos is not None and worth_processes(sum(len(job.items) for job in jobs), workers=workers):
+        load = load_in_processes(photos.recipe, photos.paths, processes=workers, for_gpu=decoder is not None)
         reason = "reading and decoding outgrow one interpreter: processes that share memory with it do both"
         session.chose(Choice("readers", workers, reason, {"processes": workers}))
-        return StreamExtractor(engine, inputs.recipe, source, queue.folder, decoder), workers
-    read: Callable[[str, str], Found] = CardReader(photos.paths) if photos is not None and decoder else inputs.read
-    source = partial(ThreadSource, read, threads=threads)
-    return StreamExtractor(engine, inputs.recipe, source, queue.folder, decoder), max(1, threads)
-
-
-def _decoder(inputs: InputSet, engine: FrozenEngine) -> CardDecoder | None:
-    """The card's decoder, where it was chosen."""
-    photos = inputs.photos
-    if photos is None or photos.recipe.decode_scale != CARD or not isinstance(engine, TorchEngine):
-        return None
-    return CardDecoder(photos.recipe.encoder.preprocess, engine.device)
+    else:
+        workers = max(1, threads)
+        load = load_in_threads(read, threads=workers)
+    return StreamExtractor(engine, inputs.recipe, load, queue.folder, decoder), workers
 
 
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:

@@ -22,12 +22,12 @@ from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import Settings
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
-from unchoke.features.choose_decoder import choose_decoder
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engine_openvino import OPENVINO_BATCH, OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import PictureReader, Read
+from unchoke.features.gpu_decoder import choose_decoder
 from unchoke.features.recipe import CARD, TWICE, PictureRecipe
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.pixels.tile_grid import TilePlan, plan_tiles

@@ -28,7 +28,7 @@ from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.data.check_samples import Inspection, gate, prepare, set_aside, tell_findings
 from unchoke.data.manifest import save_manifest
 from unchoke.data.sample_set import Samples
-from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS
+from unchoke.features.photo_loader import FOR_GPU_DECODING, FOR_PIXELS
 from unchoke.features.weights_identity import identify_weights
 from unchoke.jobs.loader_processes import preload_workers, worth_processes
 from unchoke.jobs.queue import JobQueue
@@ -215,7 +215,7 @@ def begin_readers(session: Session, samples: Samples) -> None:
     """Let the processes that will read import what they will need: little for a card, which decodes by itself; else torch."""
     if worth_processes(len(samples), workers=session.settings.workers or usable_cores()):
         for_card = has_card_driver() and session.settings.device is None and not session.settings.views and decodes_later(session)
-        preload_workers(FOR_CARD if for_card else FOR_PIXELS)
+        preload_workers(FOR_GPU_DECODING if for_card else FOR_PIXELS)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A card decodes only where its features agree and it is worth it; the choice says what was compared."""
+"""A GPU decodes only where its features agree and it is worth it; the choice says what was compared."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from unchoke.core.choices import Choice
-from unchoke.features import choose_decoder as module
-from unchoke.features.choose_decoder import choose_decoder
+from unchoke.features import gpu_decoder as module
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
+from unchoke.features.gpu_decoder import choose_decoder
 from unchoke.features.recipe import PictureRecipe
 from unchoke.pixels.image import decode_image
 from unchoke.pixels.resize import fit_to_input
 
 
-class FakeCard:
+class FakeDecoder:
     """Decodes as the CPU does, but for `darker`; or not at all."""
 
     darker, fails = 0, False
@@ -44,10 +44,10 @@ def choose(tiny: Encoder, folder: Path, *, readers: int = 0, num_augmented: int 
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> type[FakeCard]:
-    kind = type("Card", (FakeCard,), {})
+def card(monkeypatch: pytest.MonkeyPatch) -> type[FakeDecoder]:
+    kind = type("Card", (FakeDecoder,), {})
     monkeypatch.setattr(module, "decodes_jpegs", lambda device: True)
-    monkeypatch.setattr(module, "CardDecoder", kind)
+    monkeypatch.setattr(module, "GpuDecoder", kind)
     return kind
 
 
@@ -69,7 +69,7 @@ def test_one_that_agrees_is_chosen_with_its_evidence(tiny: Encoder, own_photos: 
     assert {"card_images_per_s", "cpu_images_per_s"} <= set(choice.evidence)
 
 
-def test_one_that_disagrees_is_not(tiny: Encoder, own_photos: Path, card: type[FakeCard]) -> None:
+def test_one_that_disagrees_is_not(tiny: Encoder, own_photos: Path, card: type[FakeDecoder]) -> None:
     card.darker = 90
     choice = choose(tiny, own_photos)
     assert choice is not None
@@ -85,7 +85,7 @@ def test_many_readers_may_be_faster(tiny: Encoder, own_photos: Path) -> None:
     assert choice.evidence["cpu_images_per_s"] > choice.evidence["card_images_per_s"]
 
 
-def test_a_card_that_cannot_is_passed_over(tiny: Encoder, own_photos: Path, card: type[FakeCard]) -> None:
+def test_a_card_that_cannot_is_passed_over(tiny: Encoder, own_photos: Path, card: type[FakeDecoder]) -> None:
     card.fails = True
     choice = choose(tiny, own_photos)
     assert choice is not None

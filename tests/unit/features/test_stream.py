@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,15 @@ import pytest
 import torch
 
 from unchoke.core.fingerprint import digest_file
-from unchoke.features.card_decoder import CardDecoder
+from unchoke.features import photo_loader
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.extractor import Extractor, PictureReader
 from unchoke.features.feature_store import FeatureOverflow
-from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
+from unchoke.features.gpu_decoder import GpuDecoder
+from unchoke.features.photo_loader import FileReader, Load, load_in_processes, load_in_threads
 from unchoke.features.recipe import CARD, PictureRecipe
-from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
+from unchoke.features.stream import StreamExtractor
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.queue import JobQueue
@@ -48,8 +47,8 @@ class Photos:
             extractor(job)
         return shards(self.folder / "plain")
 
-    def streamed(self, source: Callable[[], ItemSource], name: str) -> Shards:
-        extractor = StreamExtractor(self.engine, self.recipe, source, self.folder / name)
+    def streamed(self, load: Load, name: str) -> Shards:
+        extractor = StreamExtractor(self.engine, self.recipe, load, self.folder / name)
         outcomes = list(extractor.stream(iter(self.jobs())))
         assert [outcome.error for outcome in outcomes] == [None] * len(self.jobs())
         failed = [failed for outcome in outcomes if outcome.value for failed in outcome.value.failed_items]
@@ -57,8 +56,8 @@ class Photos:
         return shards(self.folder / name)
 
     @property
-    def threads(self) -> Callable[[], ItemSource]:
-        return partial(ThreadSource, PictureReader(self.recipe, self.paths), threads=2, chunk_size=3)
+    def threads(self) -> Load:
+        return load_in_threads(PictureReader(self.recipe, self.paths), threads=2)
 
 
 Shards = dict[str, dict[str, Any]]
@@ -94,10 +93,8 @@ def test_threads_give_the_same_shards_as_job_by_job(photos: Photos) -> None:
 
 
 def test_processes_give_the_same_shards_too(photos: Photos) -> None:
-    program, recipe = PixelProgram(pickle.dumps(photos.recipe)), photos.recipe
-    shape = (recipe.num_inputs, *recipe.picture_shape)
-    source = partial(PictureReaders, program, photos.paths, processes=2, input_shape=shape)
-    same(photos.streamed(source, "processes"), photos.one_by_one())
+    load = load_in_processes(photos.recipe, photos.paths, processes=2, for_gpu=False)
+    same(photos.streamed(load, "processes"), photos.one_by_one())
 
 
 def test_batches_go_on_from_one_job_into_the_next(photos: Photos) -> None:
@@ -127,8 +124,7 @@ def test_a_feature_that_does_not_fit_fails_its_job_alone(photos: Photos) -> None
         return found
 
     photos.engine.launch = overflowing  # type: ignore[method-assign, assignment]
-    source = partial(ThreadSource, PictureReader(photos.recipe, photos.paths), threads=1, chunk_size=5)
-    outcomes = list(StreamExtractor(photos.engine, photos.recipe, source, photos.folder).stream(iter(photos.jobs())))
+    outcomes = list(StreamExtractor(photos.engine, photos.recipe, photos.threads, photos.folder).stream(photos.jobs()))
     failed = [outcome for outcome in outcomes if outcome.error]
     assert [type(outcome.error) for outcome in failed] == [FeatureOverflow]
     assert len(outcomes) == len(photos.jobs())
@@ -157,8 +153,7 @@ def test_failing_engine_costs_only_the_jobs_of_its_batch(photos: Photos, fetched
         return Lost()
 
     photos.engine.launch = failing  # type: ignore[method-assign, assignment]
-    source = partial(ThreadSource, PictureReader(photos.recipe, photos.paths), threads=1, chunk_size=5)
-    extractor = StreamExtractor(photos.engine, photos.recipe, source, photos.folder)
+    extractor = StreamExtractor(photos.engine, photos.recipe, photos.threads, photos.folder)
     outcomes = list(extractor.stream(iter(photos.jobs())))
     assert len(outcomes) == 4
     assert [str(outcome.error) for outcome in outcomes if outcome.error] == ["the device went away"]
@@ -166,27 +161,13 @@ def test_failing_engine_costs_only_the_jobs_of_its_batch(photos: Photos, fetched
     assert [outcome.error for outcome in again] == [None]
 
 
-def test_more_than_fits_in_memory_runs_in_smaller_batches(photos: Photos) -> None:
-    class Narrow(ThreadSource):
-        """Has room for two items at a time."""
-
-        held = 0
-
-        @property
-        def has_room(self) -> bool:
-            return self.in_flight + self.held < 2
-
-        def take(self):  # type: ignore[no-untyped-def]
-            chunk = super().take()
-            self.held += 1
-
-            def release() -> None:
-                self.held -= 1
-
-            return replace(chunk, release=release)
-
-    source = partial(Narrow, PictureReader(photos.recipe, photos.paths), threads=1, chunk_size=1)
-    same(photos.streamed(source, "narrow"), photos.one_by_one())
+def test_photos_that_do_not_fit_beside_others_are_read_alone(photos: Photos, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = replace(photos.recipe, num_augmented=0, decode_scale=CARD)
+    monkeypatch.setattr(photo_loader, "_REGION_BYTES", 12_000)
+    load = load_in_processes(recipe, photos.paths, processes=1, for_gpu=True)
+    extractor = StreamExtractor(photos.engine, recipe, load, photos.folder / "gpu", CpuDecoder(recipe))
+    outcomes = list(extractor.stream(photos.jobs()))
+    assert sum(outcome.value.num_items - len(outcome.value.failed_items) for outcome in outcomes if outcome.value) == 16
 
 
 def test_jobs_in_a_queue_are_recorded_as_they_are_complete(photos: Photos) -> None:
@@ -215,8 +196,8 @@ def test_a_stopped_stream_finishes_what_it_began(photos: Photos) -> None:
     assert sorted(done) == sorted(taken)
 
 
-class CpuDecoder(CardDecoder):
-    """The card's decoder with libjpeg-turbo in nvJPEG's place."""
+class CpuDecoder(GpuDecoder):
+    """The GPU's decoder with libjpeg-turbo in nvJPEG's place."""
 
     def __init__(self, recipe: PictureRecipe) -> None:
         import simplejpeg
@@ -228,15 +209,14 @@ class CpuDecoder(CardDecoder):
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_a_card_that_decodes_gives_nearly_the_same_features(photos: Photos, processes: int) -> None:
+def test_a_gpu_that_decodes_gives_nearly_the_same_features(photos: Photos, processes: int) -> None:
     recipe = replace(photos.recipe, num_augmented=0, decode_scale=CARD)
     plain = replace(photos, recipe=recipe)
     expected = plain.one_by_one()
-    read: Callable[[str, str], Found] = CardReader(photos.paths)
-    source: Callable[[], ItemSource] = partial(ThreadSource, read, threads=2)
+    load = load_in_threads(FileReader(photos.paths), threads=2)
     if processes:
-        source = partial(PictureReaders, CardProgram(), photos.paths, processes=processes)
-    extractor = StreamExtractor(photos.engine, recipe, source, photos.folder / "card", CpuDecoder(recipe))
+        load = load_in_processes(recipe, photos.paths, processes=processes, for_gpu=True)
+    extractor = StreamExtractor(photos.engine, recipe, load, photos.folder / "gpu", CpuDecoder(recipe))
     outcomes = list(extractor.stream(iter(photos.jobs())))
     assert sorted(len(outcome.value.failed_items) for outcome in outcomes if outcome.value) == [0, 0, 0, 2]
-    same(shards(photos.folder / "card"), expected, within=0.02)
+    same(shards(photos.folder / "gpu"), expected, within=0.02)
