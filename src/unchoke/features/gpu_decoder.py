@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import cycle, islice
 
 import numpy as np
@@ -25,7 +25,7 @@ from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import USUAL, compare
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extractor import PictureReader
-from unchoke.features.photo_loader import FileReader
+from unchoke.features.photo_loader import EncodedPicture, FileReader
 from unchoke.features.recipe import CARD, PictureRecipe
 from unchoke.machine.backend import decodes_jpegs, device_free_bytes, send, synchronize
 from unchoke.pixels.image import DecodeError, decode_image, decode_stored
@@ -40,20 +40,6 @@ _REACHED = 0.6
 """What many loader processes reach of so many times one alone."""
 _LEAST_SHARE = 0.8
 """Of the photos, for a GPU to be worth it: the others are decoded by the thread that feeds it."""
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedPicture:
-    """A file's bytes. `for_gpu`: it is a JPEG that libjpeg-turbo decodes without complaint, in colours nvJPEG knows.
-
-    `height` and `width` are those of its rows and columns, before it is turned by its EXIF `orientation`.
-    """
-
-    data: bytearray | bytes
-    for_gpu: bool
-    height: int = 0
-    width: int = 0
-    orientation: int = 1
 
 
 class GpuDecoder:

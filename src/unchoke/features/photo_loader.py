@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from unchoke.jobs.loader_processes import LoaderProcesses
 from unchoke.pixels.image import DecodeError, jpeg_shape, orientation, read_planned
 
 if TYPE_CHECKING:
-    from unchoke.features.gpu_decoder import EncodedPicture
     from unchoke.features.recipe import PictureRecipe
-    from unchoke.features.stream import OpenJob
 
 FOR_GPU_DECODING = (*FOR_FILES, "unchoke.features.photo_loader")
 FOR_PIXELS = (*FOR_GPU_DECODING, "torch", "unchoke.features.worker_imports")
@@ -38,7 +36,22 @@ _THREAD_CHUNK, _CHUNK = 8, 16
 _REGION_BYTES = 16_000_000
 _ATTEMPTS = 3
 
-Found: TypeAlias = "Sequence[Any] | EncodedPicture | str"
+
+@dataclass(frozen=True, eq=False)
+class EncodedPicture:
+    """A file's bytes. `for_gpu`: it is a JPEG that libjpeg-turbo decodes without complaint, in colours nvJPEG knows.
+
+    `height` and `width` are those of its rows and columns, before it is turned by its EXIF `orientation`.
+    """
+
+    data: bytearray | bytes
+    for_gpu: bool
+    height: int = 0
+    width: int = 0
+    orientation: int = 1
+
+
+Found = Sequence[Any] | EncodedPicture | str
 """What an item was read as: its inputs, a file for the GPU to decode, or the reason why there is neither."""
 Answer = tuple[list[tuple[int, int, Any] | str | None], StageTally]
 """For each item of a chunk: offset and length in the memory with what a GPU has to know, a reason, or None: there was no room."""
@@ -47,7 +60,7 @@ Answer = tuple[list[tuple[int, int, Any] | str | None], StageTally]
 class StreamItem(NamedTuple):
     """One item of a job, at its place there."""
 
-    job: OpenJob
+    job: Any
     place: int
     item_id: str
     content: str
@@ -128,8 +141,6 @@ def _load_in_processes(
 
 def _in_memory(memory: memoryview, answer: tuple[int, int, Any], shape: tuple[int, ...]) -> Found:
     """An item as a process left it: its inputs, or a copy of its file, which is decoded later."""
-    from unchoke.features.gpu_decoder import EncodedPicture
-
     offset, num_bytes, about = answer
     piece = memory[offset : offset + num_bytes]
     return list(np.frombuffer(piece, np.uint8).reshape(shape)) if shape else EncodedPicture(bytearray(piece), *about)
@@ -197,8 +208,6 @@ class FileReader:
     paths: Mapping[str, str]
 
     def __call__(self, item_id: str, content: str) -> Found:
-        from unchoke.features.gpu_decoder import EncodedPicture
-
         try:
             data = read_planned(self.paths[item_id], content)
             return EncodedPicture(data, *examine(data))

@@ -21,8 +21,8 @@ from unchoke.core.clock import Clock, StageTally, sum_tallies
 from unchoke.core.timeline import EXTRACTION, noted_clocks
 from unchoke.features.engines import TorchEngine
 from unchoke.features.feature_store import FeatureOverflow, Half, save_rows
-from unchoke.features.gpu_decoder import EncodedPicture, GpuDecoder
-from unchoke.features.photo_loader import Load, StreamItem
+from unchoke.features.gpu_decoder import GpuDecoder
+from unchoke.features.photo_loader import EncodedPicture, Load, StreamItem
 from unchoke.features.recipe import FeatureRecipe
 from unchoke.jobs.attempts import Outcome, attempt
 from unchoke.jobs.job_plan import Job

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from unchoke.features.gpu_decoder import EncodedPicture, GpuDecoder, resize_on_gpu
-from unchoke.features.photo_loader import examine
+from unchoke.features.gpu_decoder import GpuDecoder, resize_on_gpu
+from unchoke.features.photo_loader import EncodedPicture, examine
 from unchoke.pixels.image import decode_image, jpeg_shape
 from unchoke.pixels.resize import Preprocess, fit_to_input
 
