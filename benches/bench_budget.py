@@ -141,7 +141,7 @@ def rehearse(asked: tuple[MemoryTrial, LoopConfig]) -> Iterator[StepCost]:
         rehearsal = trial.rehearse(loop)
         seconds = rehearsal.train_steps(STEPS)
         rehearsal.evaluate(loop.eval_batch, 2)
-    halvings = rehearsal.stepper.size.halvings + rehearsal.eval_size.halvings
+    halvings = rehearsal.stepper.size.halvings + rehearsal.stepper.eval_size.halvings
     yield StepCost(loop.batch_size, gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
 
 

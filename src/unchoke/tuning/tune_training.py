@@ -118,7 +118,7 @@ class ShortTraining(NetworkTraining):
         kept = self.batches.mixing(0, 0, len(batch))
         (fed,) = self._feed([self.batches.own(batch, kept)], 0)
         self.stepper.backward(fed, len(batch), seed=0, kept=kept)
-        scale = self.scaler.get_scale()
+        scale = self.stepper.scaler.get_scale()
         gradients = {
             name: (parameter.grad.float() / scale).cpu().numpy()
             for name, parameter in self.network.named_parameters()

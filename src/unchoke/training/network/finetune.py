@@ -1,9 +1,10 @@
 """Training through a network: the loop, top to bottom.
 
 In: a network, a source of inputs (pixels or cached activations), an objective and a `LoopConfig`. Out: a `LoopResult`, with
-snapshots on the way. An epoch is a list of global batches in an order that follows from (seed, epoch, sample id); a step feeds
-one batch, computes its gradients (`step.py`), sums them over the processes that take part (`parallel.py`), clips, and moves the
-weights. Nothing depends on a random state from before the step, so a killed run that is started again ends with the same weights.
+checkpoints on the way. An epoch is a list of global batches in an order that follows from (seed, epoch, sample id). Each step is
+computed by `step.py`, or repeated from a CUDA graph (`cuda_graph.py`); after each epoch the val split is judged, the best
+weights are kept, and training stops early where nothing got better for long. Nothing depends on a random state from before the
+step, so a killed run that is started again ends with the same weights.
 """
 
 from __future__ import annotations
@@ -21,22 +22,20 @@ from torch import nn
 from unchoke.core.clock import Clock, Loading
 from unchoke.core.errors import DataError, Interrupted, MachineError
 from unchoke.core.events import Progress
-from unchoke.core.fingerprint import digest, digest_bytes, hash_int
+from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
-from unchoke.machine.backend import can_record, empty_cache, has_own_memory, held_memory_bytes, is_tight, torch_dtype
+from unchoke.machine.backend import empty_cache, has_own_memory, held_memory_bytes, is_tight
 from unchoke.training.checkpoints import Snapshots, State, TrainingProgress
 from unchoke.training.data import Positions, Problem
-from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
-from unchoke.training.network.card_rows import CardRows
-from unchoke.training.network.card_steps import CardSteps, place_rows
+from unchoke.training.network.cuda_graph import CudaGraph, choose_graph
 from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
+from unchoke.training.network.gpu_rows import GpuRows, place_rows
 from unchoke.training.network.loop_config import USUAL_LR, LoopConfig, LoopContext, LoopResult
 from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
-from unchoke.training.network.step import PartSize, Stepper, batch_statistics, prepare_network, training_mode
-from unchoke.training.network.step_graph import StepGraph
+from unchoke.training.network.step import Stepper, training_mode
 from unchoke.training.network.tiled_network import TrainableNetwork
 from unchoke.training.scoring.selection import ValScores, as_figure
 
@@ -93,29 +92,10 @@ class NetworkTraining:
         self.clock = Clock(TRAINING, mark=where.profiler.mark)
         self.loading = Loading()
         self.epoch_seconds: list[dict[str, float]] = []
-        self.network = prepare_network(network, config, where.device)
-        self.optimizer = build_optimizer(
-            self.network, lr=config.lr, body_lr=config.body_lr, weight_decay=config.weight_decay, layer_decay=config.layer_decay
-        )
-        self.average = WeightAverage(self.network, config.ema_decay) if config.ema_decay else None
-        dtype = torch_dtype(config.dtype)
-        self.scaler = torch.amp.GradScaler(where.device.type, enabled=dtype is torch.float16)
-        self.eval_size = PartSize(config.eval_batch)
-        statistics = batch_statistics(self.network)
         self.stepper = Stepper(
-            self.network,
-            torch.compile(self.network) if config.compile else self.network,
-            objective,
-            where.device,
-            dtype,
-            PartSize(config.sub_batch),
-            None if inputs is None else torch.from_numpy(inputs).to(where.device),
-            where.on_event,
-            self.scaler,
-            statistics,
-            self.clock,
-            config.batch_size if has_own_memory(where.device) and not statistics and where.ranks.world == 1 else 0,
+            network, objective, config, where, inputs=inputs, steps_per_epoch=self.batches.per_epoch, clock=self.clock
         )
+        self.network = self.stepper.network
         self.standing = TrainingProgress()
         folder = where.folder if where.ranks.leads else None
         self.identity = self._identity(inputs)
@@ -124,7 +104,7 @@ class NetworkTraining:
         self.num_run = 0
         self.begun: Prefetch | None = None
         self.unread_losses: list[torch.Tensor] = []
-        self.graph: StepGraph | None = None
+        self.graph: CudaGraph | None = None
         self.beside_bytes = 0
 
     @property
@@ -141,30 +121,20 @@ class NetworkTraining:
 
     def begin(self) -> None:
         """Where the device has memory of its own: put rows there that fit, and find out how a step is best computed."""
-        if not has_own_memory(self.where.device):
+        where, standing = self.where, self.standing
+        if not has_own_memory(where.device):
             return
-        held_before = held_memory_bytes(self.where.device) or 0
+        held_before = held_memory_bytes(where.device) or 0
         training_mode(self.network, self.config)
-        self.source = place_rows(self.source, self.problem, self.config, self.where, self.clock, self.loading)
+        self.source = place_rows(self.source, self.problem, self.config, where, self.clock, self.loading)
         with self.clock.stage("record"):
-            self.graph = self._card_steps().choose(self.identity, epoch=self.standing.epoch, first=self.standing.step)
+            self.graph = choose_graph(
+                self.stepper, self.source, self.batches, where, identity=self.identity, epoch=standing.epoch, first=standing.step
+            )
         self.network.zero_grad(set_to_none=True)
-        empty_cache(self.where.device)
-        self.beside_bytes = max(0, (held_memory_bytes(self.where.device) or 0) - held_before)
+        empty_cache(where.device)
+        self.beside_bytes = max(0, (held_memory_bytes(where.device) or 0) - held_before)
         self.started_s = time.monotonic()
-
-    def _card_steps(self) -> CardSteps:
-        return CardSteps(
-            self.stepper,
-            self.source,
-            self.optimizer,
-            self.average,
-            self.config,
-            self.batches,
-            self.where,
-            factor_at=self._lr_factor,
-            eager_step=self._compute,
-        )
 
     def close(self) -> None:
         """Stop reading ahead, where an epoch that was begun will not be run."""
@@ -179,7 +149,7 @@ class NetworkTraining:
         batches, mixing = self.batches.plan(epoch, first)
         training_mode(self.network, self.config)
         if self.graph is not None and first < self.graph.num_steps:
-            self.graph.load(self._card_steps().table(epoch, first))
+            self.graph.load(self.graph.table(epoch, first))
         fed_batches = self.clock.each("wait", self.begun or self._feed_epoch(epoch, first))
         self.begun = None
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
@@ -200,10 +170,10 @@ class NetworkTraining:
         if self.graph is not None and self.graph.takes(num_global):
             with self.clock.stage("replay"):
                 self.graph.step(fed)
-            self._set_lr(self.global_step)
+            self.stepper.set_lr(self.global_step)
         else:
             assert fed is not None
-            told = self._compute(fed, num_global, kept, self.global_step, stopping=stopping)
+            told = self.stepper.step(fed, num_global, kept, self.global_step, stopping=stopping)
             self.unread_losses.append(told[0])
         self.standing.num_seen += num_global
         self.standing.step += 1
@@ -212,28 +182,6 @@ class NetworkTraining:
             return stopping
         self._read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
         return bool(told[1])
-
-    def _compute(
-        self, fed: HostBatch, num_global: int, kept: MixShares | None, number: int, *, stopping: bool = False
-    ) -> torch.Tensor:
-        """Step `number` of the training, call by call; return the summed loss, and how many processes want to stop."""
-        ranks = self.where.ranks
-        seed = hash_int("step", self.config.seed, number, ranks.rank)
-        loss = self.stepper.backward(fed, num_global, seed=seed, kept=kept)
-        with self.clock.stage("exchange"):
-            told = torch.stack([loss, torch.full_like(loss, float(stopping))])
-            told = ranks.sum_gradients(self.network.parameters(), told)
-            ranks.average(self.stepper.statistics)
-        with self.clock.stage("optimizer"):
-            self._set_lr(number)
-            if self.config.clip:
-                self.scaler.unscale_(self.optimizer)
-                nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            if self.average is not None:
-                self.average.update(number)
-        return told
 
     def _read_losses(self) -> None:
         """Add what the last steps lost, in their order; only now is the device waited for."""
@@ -257,7 +205,7 @@ class NetworkTraining:
         self._refuse_diverged()
         standing = self.standing
         row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
-        if self.where.workers and standing.epoch + 1 < self.config.epochs and not isinstance(self.source, CardRows):
+        if self.where.workers and standing.epoch + 1 < self.config.epochs and not isinstance(self.source, GpuRows):
             self.begun = Prefetch(
                 self._feed(self._fed_positions(standing.epoch + 1, 0), standing.epoch + 1)
             )  # read while we evaluate
@@ -298,14 +246,9 @@ class NetworkTraining:
         self.network.eval()
         self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
         self._clear_tight()
-        if self.average is not None:
-            self.average.swap()
-        try:
-            found = [self.stepper.predict(fed, self.eval_size) for fed in self._feed(batches, None)]
-        finally:
-            if self.average is not None:
-                self.average.swap()
-            self._clear_tight()
+        with self.stepper.averaged():
+            found = [self.stepper.predict(fed, self.stepper.eval_size) for fed in self._feed(batches, None)]
+        self._clear_tight()
         mine = torch.cat(found).cpu().numpy() if found else np.empty((0, self.objective.num_judged), np.float32)
         return np.concatenate(self.where.ranks.gather(mine[: len(share)]))
 
@@ -313,11 +256,11 @@ class NetworkTraining:
         """In parts, so that one is read while another is computed. Rows that lie on the card need no reading, and there all
         batches are of one size: another would have the card look for other kernels, which takes seconds the first time.
         """
-        if isinstance(self.source, CardRows) and len(share):
-            size = min(self.eval_size.value, len(share))
+        if isinstance(self.source, GpuRows) and len(share):
+            size = min(self.stepper.eval_size.value, len(share))
             share = np.append(share, share[: -len(share) % size])
         else:
-            size = min(self.eval_size.value, most_evaluated(len(share)))
+            size = min(self.stepper.eval_size.value, most_evaluated(len(share)))
         return [share[start : start + size] for start in range(0, len(share), size)]
 
     def _clear_tight(self) -> None:
@@ -349,41 +292,27 @@ class NetworkTraining:
             batches,
             epoch=epoch,
             device=where.device,
-            workers=0 if isinstance(self.source, CardRows) else where.workers,
+            workers=0 if isinstance(self.source, GpuRows) else where.workers,
             pin=where.pin,
             clock=clock,
             loading=self.loading,
         )
 
-    # -- rates, files, words -----------------------------------------------------------------------------------------------------
-
-    def _lr_factor(self, step: int) -> float:
-        warmup_steps = round(self.config.warmup_epochs * self.batches.per_epoch)
-        return lr_factor(step, num_steps=self.config.epochs * self.batches.per_epoch, warmup_steps=warmup_steps)
-
-    def _set_lr(self, step: int) -> None:
-        """Rates as a recorded step would read them, where steps may be recorded: both ways then end in the same bits."""
-        set_lr(self.optimizer, self._lr_factor(step), rounded=can_record(self.where.device))
+    # -- checkpoints and words ----------------------------------------------------------------------------------------
 
     def _lr_now(self) -> float:
-        return float(max(group["lr"] for group in self.optimizer.param_groups))
+        return float(max(group["lr"] for group in self.stepper.optimizer.param_groups))
 
     def _weights(self) -> State:
         """The weights worth keeping: the average where there is one."""
         state = dict(self.network.state_dict())
-        return state if self.average is None else {**state, **self.average.state_dict()}
+        average = self.stepper.average
+        return state if average is None else {**state, **average.state_dict()}
 
     def _save(self) -> None:
-        pieces = {
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "sizes": [[size.value, size.halvings] for size in (self.stepper.size, self.eval_size)],
-        }
         self._refuse_diverged()
         with self.clock.stage("checkpoint"):
-            self.snapshots.save(self.standing, pieces)
+            self.snapshots.save(self.standing, self.stepper.pieces())
         self.saved_s = time.monotonic()
 
     def _may_save(self) -> bool:
@@ -395,15 +324,8 @@ class NetworkTraining:
         self._refuse_another_start()
         standing, pieces = self.where.ranks.gather(self.snapshots.load())[0]
         self.standing = standing
-        if pieces is None:
-            return
-        self.network.load_state_dict(pieces["network"])
-        load_optimizer(self.optimizer, pieces["optimizer"])
-        if self.average is not None:
-            self.average.load_state_dict(pieces["average"])
-        self.scaler.load_state_dict(pieces["scaler"])
-        for size, (value, halvings) in zip((self.stepper.size, self.eval_size), pieces["sizes"], strict=True):
-            size.value, size.halvings = min(size.value, value), halvings
+        if pieces is not None:
+            self.stepper.load_pieces(pieces)
 
     def _refuse_another_start(self) -> None:
         """Gradients are summed over copies of one network: on another machine it must have begun with the same bytes."""
@@ -421,7 +343,7 @@ class NetworkTraining:
         standing = self.standing
         state = self.where.ranks.gather(self.snapshots.load_best(standing.best_epoch) if self.where.ranks.leads else {})[0]
         self.network.load_state_dict(state)
-        self.average = None
+        self.stepper.average = None
         judged = [split for split in ("val", "test") if len(self.problem.positions(split))]
         with self.clock.stage("evaluate"):
             outputs = {split: self.predict(self.problem.positions(split)) for split in judged}
@@ -434,8 +356,8 @@ class NetworkTraining:
             resumed_step=resumed_step,
             num_steps=self.global_step,
             sub_batch=self.stepper.size.value,
-            eval_batch=self.eval_size.value,
-            halvings=self.stepper.size.halvings + self.eval_size.halvings,
+            eval_batch=self.stepper.eval_size.value,
+            halvings=self.stepper.size.halvings + self.stepper.eval_size.halvings,
             beside_bytes=self.beside_bytes,
             timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds),
         )

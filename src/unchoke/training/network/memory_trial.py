@@ -24,7 +24,7 @@ from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
-from unchoke.training.network.step import PartSize, training_mode
+from unchoke.training.network.step import MicroBatch, training_mode
 from unchoke.training.network.training_job import TrainingJob
 
 Way = Literal["train", "train_ckpt", "evaluation"]
@@ -137,7 +137,7 @@ class _Meter:
                 loop = replace(trial.job.loop, grad_ckpt=trial.way == "train_ckpt")
                 self._training = trial.rehearse(replace(loop, batch_size=max(loop.batch_size, trial.sizes[-1])))
             training = self._training
-            training.stepper.size, training.eval_size = _FixedSize(size), _FixedSize(evaluated)
+            training.stepper.size, training.stepper.eval_size = _FixedSize(size), _FixedSize(evaluated)
             if trial.way != "evaluation":
                 parts = 1 if size >= trial.job.loop.batch_size else 2
                 num = (_SETTLING if on_cpu and parts > 1 else 1) * trial.steps
@@ -151,7 +151,7 @@ class _Meter:
         return StepCost(size, gauge.peak_bytes, seconds, {**training.part_bytes(), "baseline": self._bare_bytes}, evaluated)
 
 
-class _FixedSize(PartSize):
+class _FixedSize(MicroBatch):
     """A size that is not halved: what does not fit is the answer."""
 
     def halve(self, tried: int, fact: str) -> None:
@@ -182,7 +182,7 @@ class NoiseTraining(NetworkTraining):
 
     def evaluate(self, batch: int, num: int) -> float:
         """Predict some batches as evaluation does; seconds of the quickest. The best weights lie beside, as after training."""
-        best = {} if self.average else {name: value.cpu().clone() for name, value in self.network.state_dict().items()}
+        best = {} if self.stepper.average else {name: value.cpu().clone() for name, value in self.network.state_dict().items()}
         self.network.eval()
         self.network.zero_grad(set_to_none=True)
         empty_cache(self.where.device)
@@ -191,7 +191,7 @@ class NoiseTraining(NetworkTraining):
         seconds = []
         for _, fed in zip(range(num), self._feed([shown] * num + ahead, None), strict=False):
             started_s = time.perf_counter()
-            self.stepper.predict(fed, self.eval_size)
+            self.stepper.predict(fed, self.stepper.eval_size)
             synchronize(self.where.device)
             seconds.append(time.perf_counter() - started_s)
         best.clear()
@@ -199,8 +199,8 @@ class NoiseTraining(NetworkTraining):
 
     def part_bytes(self) -> dict[str, int]:
         """What is known of the memory taken; the rest are activations."""
-        average = self.average.values if self.average is not None else []
-        moments = [value for state in self.optimizer.state.values() for value in state.values()]
+        average = self.stepper.average.values if self.stepper.average is not None else []
+        moments = [value for state in self.stepper.optimizer.state.values() for value in state.values()]
         trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         return {
             "weights": tensor_bytes([*self.network.parameters(), *self.network.buffers()]),

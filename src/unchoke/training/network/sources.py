@@ -8,9 +8,10 @@ processes change nothing. Labels, batches and order are decided elsewhere.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from unchoke.pixels.image import DecodeError, Pixels
 from unchoke.pixels.pixel_cache import PixelCache
 from unchoke.training.data import Positions
 from unchoke.training.sampling import epoch_views
+
+Draws = NDArray[np.float32]
+"""What was drawn for the samples of a batch, a row of numbers for each."""
 
 
 class InputSource(Protocol):
@@ -44,7 +48,7 @@ class InputSource(Protocol):
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         """The rows as they are stored, on the CPU. `epoch` None asks for the plain view, as evaluation wants it.
 
-        `pin` puts them into memory that a card can fetch from by itself.
+        `pin` puts them into memory that a GPU can fetch from by itself.
         """
         ...
 
@@ -53,41 +57,47 @@ class InputSource(Protocol):
         ...
 
 
-Draws = NDArray[np.float32]
-"""What was drawn for the samples of a batch, a row of numbers for each."""
+class DrawnSource(ABC):
+    """An `InputSource` whose inputs follow from rows and a few numbers alone: with both on a device, nothing is asked of the
+    host.
+    """
 
+    sample_shape: tuple[int, ...]
+    sample_bytes: int
 
-@runtime_checkable
-class DrawnSource(InputSource, Protocol):
-    """A source whose inputs follow from rows and a few numbers alone: with both on a device, nothing is asked of the host."""
+    @abstractmethod
+    def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor: ...
 
+    @abstractmethod
     def draws(self, positions: Positions, epoch: int | None) -> Draws | None:
         """What `prepare` draws for the samples; None where rows are shown as they are."""
-        ...
 
+    @abstractmethod
     def shown(self, raw: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
         """What `prepare` gives for rows that were read, and for what was drawn for them."""
-        ...
+
+    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
+        draws = self.draws(positions, epoch)
+        return self.shown(raw, None if draws is None else send(torch.from_numpy(draws), raw.device))
 
 
-@runtime_checkable
-class NumberedSource(DrawnSource, Protocol):
-    """A source whose rows are numbered, so that all of them can be read once and kept somewhere else."""
+class NumberedSource(DrawnSource):
+    """A source whose rows are numbered, so that all of them can be read once and kept on a GPU."""
 
     row_shape: tuple[int, ...]
     row_dtype: torch.dtype
 
+    @abstractmethod
     def row_numbers(self, positions: Positions, epoch: int | None) -> Positions:
         """The row that each sample shows."""
-        ...
 
+    @abstractmethod
     def read_rows(self, numbers: Positions, out: torch.Tensor) -> None:
         """Put the rows with these numbers into `out`, on the CPU."""
-        ...
 
     def shown_whole(self, rows: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
         """What `shown` gives, from rows as `read_rows` has them."""
-        ...
+        return self.shown(rows, draws)
 
 
 class Rows(Protocol):
@@ -103,7 +113,7 @@ class Rows(Protocol):
     ) -> NDArray[np.float16]: ...
 
 
-class ActivationSource:
+class ActivationSource(NumberedSource):
     """Cached activations of the frozen part. With augmented views, each epoch shows one of each sample's views.
 
     A picture that was cached as one vector is shown as a single tile.
@@ -125,9 +135,6 @@ class ActivationSource:
             self._store.rows(positions, views, out=rows.numpy())
         return rows
 
-    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
-        return self.shown(raw, None)
-
     def draws(self, positions: Positions, epoch: int | None) -> None:
         return None
 
@@ -140,9 +147,6 @@ class ActivationSource:
     def read_rows(self, numbers: Positions, out: torch.Tensor) -> None:
         with during("read"):
             self._store.rows(*np.divmod(numbers, self._store.num_views), out=out.numpy())
-
-    def shown_whole(self, rows: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
-        return self.shown(rows, draws)
 
     def _views(self, positions: Positions, epoch: int | None) -> Positions | int:
         if epoch is None or self._store.num_views == 1:
@@ -169,7 +173,7 @@ class NoiseRows:
         return found
 
 
-class PixelSource:
+class PixelSource(NumberedSource):
     """Decoded pictures, augmented on the device. `rows[i]` is where sample i lies in the cache (by default at i).
 
     Evaluation, and training without augmentation, get the very pixels that `fit_to_input` (or the tile cutter) gives, normalised
@@ -201,10 +205,6 @@ class PixelSource:
             return torch.from_numpy(rows.reshape(len(rows), *self._canvas.raw_shape))
         with during("transform"):
             return torch.from_numpy(self._canvas.inputs(rows))
-
-    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
-        draws = self.draws(positions, epoch)
-        return self.shown(raw, None if draws is None else send(torch.from_numpy(draws), raw.device))
 
     def draws(self, positions: Positions, epoch: int | None) -> Draws | None:
         if epoch is None or self._spec.is_none:

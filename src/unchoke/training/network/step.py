@@ -1,17 +1,20 @@
-"""Prepares a network for training and runs one step of it, or one pass of prediction; both survive running out of memory.
+"""One step of a training, or one pass of prediction; both survive running out of memory.
 
-In: a batch that is fed in parts, and where the network stands. Out: gradients in place (or outputs), exactly those of the whole
-batch: each part's loss is divided by the size of the whole, so parts add up to it. When memory runs out, everything the step did
-so far is forgotten, the parts are halved, and the same samples are run again. The smaller size is kept from then on.
+In: a batch, and the network. Out: moved weights (or outputs). A batch may run as micro-batches whose gradients add up to exactly
+those of the whole: each loss is divided by the size of the whole batch. When memory runs out, everything the step did so far is
+forgotten, the micro-batches are halved, and the same samples are run again. The smaller size is kept from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.core.clock import Clock
@@ -19,11 +22,12 @@ from unchoke.core.errors import MachineError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import hash_int
 from unchoke.features.cut import set_batch_norm_eval
-from unchoke.machine.backend import autocast, empty_cache, send, torch_memory_format
+from unchoke.machine.backend import autocast, can_record, empty_cache, has_own_memory, send, torch_dtype, torch_memory_format
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions
+from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
 from unchoke.training.network.feeding import HostBatch, MixShares
-from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.tiled_network import TrainableNetwork
 
@@ -32,7 +36,7 @@ _OTHER_STATISTICS = "; batch statistics are now those of smaller parts, so resul
 
 
 @dataclass
-class PartSize:
+class MicroBatch:
     """How many samples run at once, and how often that had to be halved."""
 
     value: int
@@ -51,9 +55,9 @@ class PartSize:
         self.halvings += 1
 
 
-def in_parts(
+def in_micro_batches(
     num: int,
-    size: PartSize,
+    size: MicroBatch,
     run: Callable[[int, int], None],
     *,
     forget: Callable[[], None],
@@ -63,7 +67,7 @@ def in_parts(
     """Call `run(start, stop)` until `num` samples are through. Out of memory: `forget`, halve, begin again with the first."""
     while True:
         tried = min(num, size.value)
-        fact = _try_parts(num, size.value, run)
+        fact = _try_micro_batches(num, size.value, run)
         if fact is None:
             return
         forget()
@@ -72,7 +76,7 @@ def in_parts(
         on_event(Note(told, "warning"))
 
 
-def _try_parts(num: int, size: int, run: Callable[[int, int], None]) -> str | None:
+def _try_micro_batches(num: int, size: int, run: Callable[[int, int], None]) -> str | None:
     """None if all went well, else what the allocator said. The failed frames are let go of before anyone tries again."""
     try:
         for start in range(0, num, size):
@@ -85,24 +89,108 @@ def _try_parts(num: int, size: int, run: Callable[[int, int], None]) -> str | No
     return None
 
 
-@dataclass
 class Stepper:
-    """What a step needs to know; it changes nothing but gradients (and batch statistics, where those are trained)."""
+    """One optimizer step over a batch: micro-batches, the sum over processes, clipping, AdamW, the average of the weights.
 
-    network: TrainableNetwork
-    run_network: Callable[..., torch.Tensor]
-    objective: LoopObjective
-    device: torch.device
-    dtype: torch.dtype
-    size: PartSize
-    inputs: torch.Tensor | None
-    on_event: OnEvent
-    scaler: torch.amp.GradScaler
-    statistics: Sequence[torch.Tensor] = field(default_factory=list)
-    """Buffers a forward pass changes (batch statistics in training): put back before a step is repeated."""
-    clock: Clock = field(default_factory=Clock)
-    whole: int = 0
-    """The size that smaller batches are filled up to where they run at once: a device may have to build kernels for each size."""
+    `size` and `eval_size` are how many samples run at once in training and in evaluation. `whole` is the size that smaller
+    batches are padded to where they run at once, if not 0: a device may have to build kernels for each size.
+    """
+
+    def __init__(
+        self,
+        network: TrainableNetwork,
+        objective: LoopObjective,
+        config: LoopConfig,
+        where: LoopContext,
+        *,
+        inputs: NDArray[np.float32] | None = None,
+        steps_per_epoch: int = 1,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config, self.objective, self.device, self.ranks, self.on_event = (
+            config,
+            objective,
+            where.device,
+            where.ranks,
+            where.on_event,
+        )
+        self.network = prepare_network(network, config, where.device)
+        self._run_network: Callable[..., torch.Tensor] = torch.compile(self.network) if config.compile else self.network
+        self.optimizer = build_optimizer(
+            self.network, lr=config.lr, body_lr=config.body_lr, weight_decay=config.weight_decay, layer_decay=config.layer_decay
+        )
+        self.average = WeightAverage(self.network, config.ema_decay) if config.ema_decay else None
+        self._dtype = torch_dtype(config.dtype)
+        self.scaler = torch.amp.GradScaler(where.device.type, enabled=self._dtype is torch.float16)
+        self.statistics = batch_statistics(self.network)
+        """Buffers a forward pass changes (batch statistics in training): put back before a step is repeated."""
+        self.size, self.eval_size = MicroBatch(config.sub_batch), MicroBatch(config.eval_batch)
+        self.inputs = None if inputs is None else torch.from_numpy(inputs).to(where.device)
+        self.clock = clock or Clock()
+        self._num_steps = config.epochs * steps_per_epoch
+        self._warmup_steps = round(config.warmup_epochs * steps_per_epoch)
+        alone = has_own_memory(where.device) and not self.statistics and where.ranks.world == 1
+        self.whole = config.batch_size if alone else 0
+
+    def step(
+        self, fed: HostBatch, num_global: int, kept: MixShares | None, number: int, *, stopping: bool = False
+    ) -> torch.Tensor:
+        """Step `number` of the training, call by call; return the summed loss, and how many processes want to stop."""
+        seed = hash_int("step", self.config.seed, number, self.ranks.rank)
+        loss = self.backward(fed, num_global, seed=seed, kept=kept)
+        with self.clock.stage("exchange"):
+            told = torch.stack([loss, torch.full_like(loss, float(stopping))])
+            told = self.ranks.sum_gradients(self.network.parameters(), told)
+            self.ranks.average(self.statistics)
+        with self.clock.stage("optimizer"):
+            self.set_lr(number)
+            if self.config.clip:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if self.average is not None:
+                self.average.update(number)
+        return told
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The averaged weights in the place of the others, where there are any."""
+        if self.average is None:
+            yield
+            return
+        self.average.swap()
+        try:
+            yield
+        finally:
+            self.average.swap()
+
+    def pieces(self) -> dict[str, Any]:
+        """Everything a checkpoint needs of it."""
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "sizes": [[size.value, size.halvings] for size in (self.size, self.eval_size)],
+        }
+
+    def load_pieces(self, pieces: dict[str, Any]) -> None:
+        self.network.load_state_dict(pieces["network"])
+        load_optimizer(self.optimizer, pieces["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(pieces["average"])
+        self.scaler.load_state_dict(pieces["scaler"])
+        for size, (value, halvings) in zip((self.size, self.eval_size), pieces["sizes"], strict=True):
+            size.value, size.halvings = min(size.value, value), halvings
+
+    def lr_factor(self, number: int) -> float:
+        """What learning rates are multiplied by in step `number`."""
+        return lr_factor(number, num_steps=self._num_steps, warmup_steps=self._warmup_steps)
+
+    def set_lr(self, number: int) -> None:
+        """Learning rates as a CUDA graph would read them, where steps may be recorded: both ways then end in the same bits."""
+        set_lr(self.optimizer, self.lr_factor(number), rounded=can_record(self.device))
 
     def backward(self, fed: HostBatch, num_global: int, *, seed: int, kept: MixShares | None = None) -> torch.Tensor:
         """Gradients of the mean loss over the global batch, as far as these samples contribute; return their summed loss.
@@ -132,7 +220,7 @@ class Stepper:
 
         self.network.zero_grad(set_to_none=True)
         num = len(fed) if kept is None else len(kept)
-        in_parts(num, self.size, run, forget=forget, on_event=self.on_event, remark=_OTHER_STATISTICS if before else "")
+        in_micro_batches(num, self.size, run, forget=forget, on_event=self.on_event, remark=_OTHER_STATISTICS if before else "")
         return torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
 
     def _part(self, fed: HostBatch, start: int, stop: int, kept: MixShares | None) -> Part:
@@ -146,11 +234,13 @@ class Stepper:
         return mix_part((fed.part(start, stop + 1), extra, targets), send(torch.from_numpy(kept[start:stop]), self.device))
 
     def _counted_losses(self, part: Part) -> torch.Tensor:
-        """The losses of a part, which runs as a whole batch where that is asked for; what fills it up does not count."""
+        """The losses of a part, which runs as a whole batch where that is asked for, padded; what it is padded with does not
+        count.
+        """
         num = len(part[0])
         if not num < self.whole <= self.size.value:
             return self.losses(*part)
-        x, extra, targets = (None if rows is None else fill_up(rows, self.whole) for rows in part)
+        x, extra, targets = (None if rows is None else pad(rows, self.whole) for rows in part)
         assert x is not None
         assert targets is not None
         return self.losses(x, extra, targets)[:num]
@@ -163,10 +253,10 @@ class Stepper:
         return None if self.inputs is None else self.inputs[send(torch.from_numpy(positions), self.device)]
 
     def _outputs(self, x: torch.Tensor, extra: torch.Tensor | None) -> torch.Tensor:
-        with autocast(self.device, self.dtype):
-            return self.run_network(x, extra)
+        with autocast(self.device, self._dtype):
+            return self._run_network(x, extra)
 
-    def predict(self, fed: HostBatch, size: PartSize) -> torch.Tensor:
+    def predict(self, fed: HostBatch, size: MicroBatch) -> torch.Tensor:
         """What is kept of the outputs for the fed samples, without gradients. It stays on the device, which is not waited for."""
         found: list[torch.Tensor] = []
 
@@ -180,11 +270,11 @@ class Stepper:
             found.clear()
             empty_cache(self.device)
 
-        in_parts(len(fed.positions), size, run, forget=forget, on_event=self.on_event)
+        in_micro_batches(len(fed.positions), size, run, forget=forget, on_event=self.on_event)
         return torch.cat(found)
 
 
-def fill_up(rows: torch.Tensor, num: int) -> torch.Tensor:
+def pad(rows: torch.Tensor, num: int) -> torch.Tensor:
     """The rows, and their first one again until there are `num`."""
     return torch.cat([rows, rows[:1].expand(num - len(rows), *rows.shape[1:])])
 

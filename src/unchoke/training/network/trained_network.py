@@ -46,7 +46,7 @@ from unchoke.training.network.feeding import HostBatch, feed
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.photo_job import NetworkSpec
 from unchoke.training.network.sources import InputSource
-from unchoke.training.network.step import PartSize, in_parts, prepare_network
+from unchoke.training.network.step import MicroBatch, in_micro_batches, prepare_network
 from unchoke.training.network.tiled_network import NetworkConfig, TiledNetwork
 
 NETWORK_FORMAT = "network-1"
@@ -147,7 +147,7 @@ class ReadyNetwork:
     network: TiledNetwork
     device: torch.device
     dtype: torch.dtype
-    size: PartSize
+    size: MicroBatch
     on_event: OnEvent
     workers: int
     threads: int | None = None
@@ -173,7 +173,7 @@ class ReadyNetwork:
             found.clear()
             empty_cache(self.device)
 
-        in_parts(len(fed), self.size, run, forget=forget, on_event=self.on_event)
+        in_micro_batches(len(fed), self.size, run, forget=forget, on_event=self.on_event)
         return torch.cat(found).numpy()
 
 
@@ -207,7 +207,7 @@ def _open(
     network = prepare_network(trained.build(cut), replace(loop, grad_ckpt=False), place).eval()
     dtype = _dtype_here(loop, place, on_event)
     threads = loop.threads if as_in_training else None
-    return ReadyNetwork(trained, network, place, dtype, PartSize(loop.eval_batch), on_event, policy.workers, threads)
+    return ReadyNetwork(trained, network, place, dtype, MicroBatch(loop.eval_batch), on_event, policy.workers, threads)
 
 
 def loop_of(record: RunRecord) -> LoopConfig:

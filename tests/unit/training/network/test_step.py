@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from errors import refused
-from small_training import CPU, NO_GPU_MEMORY, NO_MEMORY, Shortage, Small, small
+from small_training import CPU, NO_GPU_MEMORY, NO_MEMORY, Shortage, Small, config, small
 from unchoke.core.events import Event, Note, ignore
-from unchoke.features.cut import set_batch_norm_eval
 from unchoke.training.network.feeding import HostBatch, feed
-from unchoke.training.network.step import PartSize, Stepper, batch_statistics
+from unchoke.training.network.loop_config import LoopContext
+from unchoke.training.network.step import MicroBatch, Stepper
 
 BATCH = np.array([4, 31, 7, 12, 0, 22, 19])
 KEPT = np.linspace(0.05, 0.9, len(BATCH), dtype=np.float32)
@@ -32,15 +31,10 @@ def fed(made: Small, *, epoch: int | None = 0, mixed: bool = False, num: int = l
 
 
 def stepper(
-    made: Small, size: int, *, on_event: Callable[[Event], None] = ignore, batch_norm: str = "frozen", dtype: Any = torch.float32
+    made: Small, size: int, *, on_event: Callable[[Event], None] = ignore, batch_norm: str = "frozen", dtype: str = "float32"
 ) -> Stepper:
-    made.network.train()
-    if batch_norm == "frozen":
-        set_batch_norm_eval(made.network)
-    inputs = None if made.inputs is None else torch.from_numpy(made.inputs)
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    statistics = batch_statistics(made.network)
-    return Stepper(made.network, made.network, made.objective, CPU, dtype, PartSize(size), inputs, on_event, scaler, statistics)
+    loop = config(batch_size=size, sub_batch=size, dtype=dtype, batch_norm=batch_norm)
+    return Stepper(made.network, made.objective, loop, LoopContext(CPU, None, on_event), inputs=made.inputs)
 
 
 def gradients(made: Small) -> dict[str, torch.Tensor]:
@@ -254,16 +248,16 @@ def test_predictions_in_parts_are_those_of_the_whole(size):
     made = small("test_efficientnet", kind="values", num_inputs=2)
     used = stepper(made, 4)
     made.network.eval()
-    whole = used.predict(fed(made, epoch=None), PartSize(7))
+    whole = used.predict(fed(made, epoch=None), MicroBatch(7))
     assert whole.shape == (7, 3)
-    np.testing.assert_allclose(used.predict(fed(made, epoch=None), PartSize(size)), whole, rtol=1e-5)
+    np.testing.assert_allclose(used.predict(fed(made, epoch=None), MicroBatch(size)), whole, rtol=1e-5)
 
 
 def test_prediction_oom_every_output_once():
     made = small()
-    used, size = stepper(made, 5), PartSize(7)
+    used, size = stepper(made, 5), MicroBatch(7)
     made.network.eval()
-    whole = used.predict(fed(made, epoch=None), PartSize(7))
+    whole = used.predict(fed(made, epoch=None), MicroBatch(7))
     made.network.shortage = Shortage(lambda samples, call: samples > 2 or call == 4)
     found = used.predict(fed(made, epoch=None), size)
     np.testing.assert_allclose(found, whole, rtol=1e-5)
@@ -274,10 +268,10 @@ def test_prediction_oom_every_output_once():
 
 def test_in_bf16_outputs_and_losses_are_still_float32():
     made = small()
-    used = stepper(made, 3, dtype=torch.bfloat16)
+    used = stepper(made, 3, dtype="bfloat16")
     assert used.backward(fed(made), NUM_GLOBAL, seed=0).dtype == torch.float32
     assert {value.dtype for value in gradients(made).values()} == {torch.float32}
-    assert used.predict(fed(made, epoch=None), PartSize(3)).dtype == torch.float32
+    assert used.predict(fed(made, epoch=None), MicroBatch(3)).dtype == torch.float32
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -286,7 +280,8 @@ def test_padding_of_batch_does_not_count(mixed):
     kept = KEPT if mixed else None
     expected = stepper(made, 16).backward(fed(made, mixed=mixed), NUM_GLOBAL, seed=0, kept=kept)
     plain = gradients(made)
-    filled = replace(stepper(made, 16), whole=12)
+    filled = stepper(made, 16)
+    filled.whole = 12
     loss = filled.backward(fed(made, mixed=mixed), NUM_GLOBAL, seed=0, kept=kept)
     torch.testing.assert_close(loss, expected)
     for name, value in gradients(made).items():
@@ -296,6 +291,8 @@ def test_padding_of_batch_does_not_count(mixed):
 def test_batches_that_run_in_parts_are_not_filled_up():
     shortage = Shortage()
     made = small(shortage=shortage)
-    replace(stepper(made, 4), whole=12).backward(fed(made), NUM_GLOBAL, seed=0)
-    replace(stepper(made, 12), whole=12).backward(fed(made), NUM_GLOBAL, seed=0)
+    for size in (4, 12):
+        used = stepper(made, size)
+        used.whole = 12
+        used.backward(fed(made), NUM_GLOBAL, seed=0)
     assert [len(x) for x in shortage.shown] == [4, 3, 12]

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from small_training import CPU, small
+from small_training import CPU, config, small
 from unchoke.core.choices import Choice
-from unchoke.core.clock import Loading
+from unchoke.core.clock import Clock, Loading
+from unchoke.core.events import Chosen, Event
 from unchoke.pixels.augment_batch import SPECS
 from unchoke.pixels.canvas import plan_canvas
 from unchoke.pixels.pixel_cache import PictureFile, open_cache
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.network.card_rows import IN_MEMORY, ON_CARD, CardRows, fill_card, judge_place, rows_in_use
 from unchoke.training.network.feeding import feed
+from unchoke.training.network.gpu_rows import GpuRows, fill_gpu, place_rows, row_bytes, rows_in_use
+from unchoke.training.network.loop_config import LoopContext
 from unchoke.training.network.sources import DrawnSource, NumberedSource, PixelSource
 
 PREPROCESS = Preprocess(32, 0.875, "center", "bicubic", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -42,8 +44,8 @@ def pixels(name: str, tiles: TilePlan = TilePlan()) -> PixelSource:  # noqa: B00
     return PixelSource(cache, canvas, IDS, seed=3, augment=SPECS[name])
 
 
-def on_card(source: NumberedSource, numbers: np.ndarray, *, workers: int = 0) -> CardRows:
-    return fill_card(source, numbers, CPU, workers=workers, pin=False, loading=Loading())
+def on_card(source: NumberedSource, numbers: np.ndarray, *, workers: int = 0) -> GpuRows:
+    return fill_gpu(source, numbers, CPU, workers=workers, pin=False, loading=Loading())
 
 
 def shown(source: DrawnSource, positions: np.ndarray, epoch: int | None) -> torch.Tensor:
@@ -80,9 +82,13 @@ def test_gpu_batch_is_one_number_per_sample() -> None:
     assert card.sample_bytes == 8
 
 
-@pytest.mark.parametrize(("spare", "place"), [(2000, ON_CARD), (1999, IN_MEMORY), (0, IN_MEMORY)])
-def test_gpu_rows_take_at_most_half_of_free(spare: int, place: str) -> None:
-    choice = judge_place(10, 1000, spare_bytes=spare)
-    assert (choice.name, choice.value) == ("inputs", place)
-    assert choice.evidence == {"bytes": 1000, "spare_bytes": spare, "share": 0.5}
-    assert "10 rows" in choice.reason
+@pytest.mark.parametrize(("more", "place"), [(0, "card"), (-1, "memory")])
+def test_gpu_rows_take_at_most_half_of_free(more: int, place: str) -> None:
+    made, heard = small(), list[Event]()
+    need = len(rows_in_use(made.source, made.problem, epochs=3)) * row_bytes(made.source)
+    where = LoopContext(CPU, None, heard.append, limit_bytes=1000 + 2 * need + more, planned_bytes=1000)
+    source = place_rows(made.source, made.problem, config(), where, Clock(), Loading())
+    (event,) = heard
+    assert isinstance(event, Chosen)
+    assert (event.choice.value, isinstance(source, GpuRows)) == (place, place == "card")
+    assert event.choice.evidence == {"bytes": need, "spare_bytes": 2 * need + more, "share": 0.5}

@@ -17,8 +17,8 @@ from unchoke.core.checksums import CHECKSUMS
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import Chosen, Event
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.network import card_rows, card_steps, choose_step, finetune
-from unchoke.training.network.choose_step import EAGER, FILE, GRAPH
+from unchoke.training.network import cuda_graph, finetune, gpu_rows, step
+from unchoke.training.network.cuda_graph import EAGER, FILE, GRAPH, StepTrial, judge
 from unchoke.training.network.loop_config import LoopResult
 
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -58,18 +58,19 @@ class Card:
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     found = Card()
-    monkeypatch.setattr(finetune, "has_own_memory", lambda device: True)
-    monkeypatch.setattr(card_steps, "can_record", lambda device: True)
-    monkeypatch.setattr(card_steps, "record_work", found.record)
-    monkeypatch.setattr(choose_step, "FEWEST_STEPS", 1)
-    monkeypatch.setattr(choose_step, "_LEAST_GAIN", 0.0)
+    for module in (finetune, step):
+        monkeypatch.setattr(module, "has_own_memory", lambda device: True)
+    monkeypatch.setattr(cuda_graph, "can_record", lambda device: True)
+    monkeypatch.setattr(cuda_graph, "record_work", found.record)
+    monkeypatch.setattr(cuda_graph, "FEWEST_STEPS", 1)
+    monkeypatch.setattr(cuda_graph, "_LEAST_GAIN", 0.0)
     return found
 
 
 @pytest.fixture(params=["on the card", "in memory"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in memory":
-        monkeypatch.setattr(card_rows, "_SPARE_SHARE", 0.0)
+        monkeypatch.setattr(gpu_rows, "_SPARE_SHARE", 0.0)
     return str(request.param)
 
 
@@ -83,7 +84,8 @@ def told(made: Small, **changes: Any) -> tuple[LoopResult, dict[str, Any]]:
 def test_cuda_graph_steps_end_as_eager_ones(kind: str, place: str, card: Card) -> None:
     made, changes = KINDS[kind]
     with pytest.MonkeyPatch.context() as plain:
-        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        for module in (finetune, step):
+            plain.setattr(module, "has_own_memory", lambda device: False)
         expected = small(**made).train(**changes)
     done, choices = told(small(**made), **changes)
     assert choices["step"].value == GRAPH, choices["step"].reason
@@ -145,7 +147,8 @@ def test_last_batch_padded_unless_batch_statistics(place: str, card: Card) -> No
 def test_samples_that_only_fill_up_do_not_count(num_train: int, place: str, card: Card) -> None:
     made, changes = {"num_train": num_train, "num_inputs": 1}, {"mixup": 0.4, "epochs": 2}
     with pytest.MonkeyPatch.context() as plain:
-        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        for module in (finetune, step):
+            plain.setattr(module, "has_own_memory", lambda device: False)
         expected = small(**made).train(**changes)
     done = small(**made).train(**changes)
     for name, value in expected.state.items():
@@ -165,7 +168,7 @@ def test_rows_on_the_card_are_judged_in_batches_of_one_size(card: Card) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"sub_batch": 3}, "a batch runs in parts"),
+        ({"sub_batch": 3}, "a batch runs in micro-batches"),
         ({"dtype": "float16"}, "a loss scale"),
         ({"grad_ckpt": True}, "computed again"),
     ],
@@ -179,7 +182,7 @@ def test_what_cannot_be_recorded_soundly_is_not_tried(changes: dict[str, Any], w
 
 
 def test_few_steps_are_not_recorded(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_step, "FEWEST_STEPS", 200)
+    monkeypatch.setattr(cuda_graph, "FEWEST_STEPS", 200)
     _, choices = told(small())
     assert choices["step"].value == EAGER
     assert "15 steps" in choices["step"].reason
@@ -198,7 +201,8 @@ def test_network_with_dropout_is_eager(card: Card) -> None:
         return made
 
     with pytest.MonkeyPatch.context() as plain:
-        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        for module in (finetune, step):
+            plain.setattr(module, "has_own_memory", lambda device: False)
         expected = dropping().train()
     done, choices = told(dropping())
     assert "draws at random" in choices["step"].reason
@@ -211,7 +215,8 @@ def test_network_with_dropout_is_eager(card: Card) -> None:
 )
 def test_failed_cuda_graph_goes_on_eager(error: Exception, said: str, card: Card) -> None:
     with pytest.MonkeyPatch.context() as plain:
-        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        for module in (finetune, step):
+            plain.setattr(module, "has_own_memory", lambda device: False)
         expected = small().train(ema_decay=0.9)
     card.error = error
     done, choices = told(small(), ema_decay=0.9)
@@ -222,9 +227,9 @@ def test_failed_cuda_graph_goes_on_eager(error: Exception, said: str, card: Card
 
 @pytest.mark.parametrize(("room", "way"), [(1000, GRAPH), (999, EAGER)])
 def test_cuda_graph_too_large_is_eager(room: int, way: str, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_steps, "held_memory_bytes", lambda device: 300)
-    monkeypatch.setattr(card_steps, "passing_bytes", lambda device: 400)
-    monkeypatch.setattr(card_steps, "device_room_bytes", lambda device: room)
+    monkeypatch.setattr(cuda_graph, "held_memory_bytes", lambda device: 300)
+    monkeypatch.setattr(cuda_graph, "passing_bytes", lambda device: 400)
+    monkeypatch.setattr(cuda_graph, "device_room_bytes", lambda device: room)
     _, choices = told(small())
     assert choices["step"].value == way
     assert all(size in choices["step"].reason for size in ("400 B", "300 B")) == (way == EAGER)
@@ -239,9 +244,26 @@ def test_rows_too_large_for_gpu_are_read_ahead(card: Card, monkeypatch: pytest.M
     def refuse(*_: Any, **__: Any) -> None:
         raise NO_GPU_MEMORY
 
-    monkeypatch.setattr(card_steps, "fill_card", refuse)
+    monkeypatch.setattr(gpu_rows, "fill_gpu", refuse)
     done, choices = told(small())
     assert choices["inputs"].value == "memory"
     assert str(NO_GPU_MEMORY)[:20] in choices["inputs"].reason
     assert choices["step"].value == GRAPH
     assert done.num_steps == 3 * STEPS_PER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("trial", "value", "said"),
+    [
+        (StepTrial(0.03, 0.01, apart=0.001, noise=0.0), GRAPH, "3,200 samples/s"),
+        (StepTrial(0.03, 0.01, apart=0.051, noise=0.0), EAGER, "5.1%"),
+        (StepTrial(0.03, 0.01, apart=0.08, noise=0.05), GRAPH, "8.00%"),
+        (StepTrial(0.03, 0.01, apart=float("nan"), noise=0.0), EAGER, "nan"),
+        (StepTrial(0.0105, 0.01, apart=0.0, noise=0.0), EAGER, "3,200 samples/s"),
+    ],
+)
+def test_a_recording_must_agree_and_pay(trial: StepTrial, value: str, said: str) -> None:
+    choice = judge(trial, batch_size=32)
+    assert (choice.name, choice.value) == ("step", value)
+    assert said in choice.reason
+    assert choice.evidence["samples_per_s"][EAGER] == pytest.approx(32 / trial.eager_s, abs=0.1)
