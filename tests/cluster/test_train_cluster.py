@@ -53,7 +53,7 @@ def launched(net: RayNet, node: int, first: int, out: Path, *options: str) -> su
     return started(net, node, out.parent / f"{out.name}.{node}.log", *torchrun, *train(out, *options))
 
 
-def has_snapshot(out: Path) -> Callable[[], bool]:
+def has_checkpoint(out: Path) -> Callable[[], bool]:
     return lambda: any(out.glob("experiments/*/checkpoints/last.pt"))
 
 
@@ -86,7 +86,7 @@ def stopped(net: RayNet, place: Path) -> Path:
     for attempt in range(4):
         out, log = workspace(place, f"stopped{attempt}"), place / f"stopped{attempt}.log"
         process = started(net, 0, log, *train(out, "--on", "auto", "--devices", "2"))
-        until(has_snapshot(out), process=process)
+        until(has_checkpoint(out), process=process)
         signal_driver(process, signal.SIGINT)
         if process.wait(180) == 130:
             assert '"interrupted"' in log.read_text()
@@ -115,7 +115,7 @@ def test_training_runs_here_where_no_node_shares(net: RayNet, place: Path, priva
 def test_training_is_finished_by_the_nodes_that_are_left(net: RayNet, place: Path) -> None:
     out, log = workspace(place, "lost"), place / "lost.log"
     process = started(net, 0, log, *train(out, "--on", "auto", epochs=100))
-    until(has_snapshot(out), process=process)
+    until(has_checkpoint(out), process=process)
     net.cut(2)
     until(lambda: teams(log.read_text()) == [3, 2], process=process)
     net.power_off(1)

@@ -80,7 +80,7 @@ def _not_weights(path: Path, fact: str) -> DataError:
     )
 
 
-SNAPSHOT_FORMAT = 1
+CHECKPOINT_FORMAT = 1
 State = dict[str, torch.Tensor]
 
 
@@ -116,8 +116,8 @@ def _fault(file: Path) -> str:
     return "" if zipfile.is_zipfile(file) else "damaged (the file is not whole)"
 
 
-class Snapshots:
-    """The snapshots of one training in `folder`, tied to `digest`; without a folder nothing is kept."""
+class Checkpoints:
+    """The checkpoints of one training in `folder`, tied to `digest`; without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None, *, digest: str, on_event: OnEvent) -> None:
         self._folder = folder
@@ -131,7 +131,7 @@ class Snapshots:
             return
         if self._held is not None:
             self.save_best(*self._held)
-        content = {"format": SNAPSHOT_FORMAT, "digest": self._digest, "standing": asdict(standing), "pieces": dict(pieces)}
+        content = {"format": CHECKPOINT_FORMAT, "digest": self._digest, "standing": asdict(standing), "pieces": dict(pieces)}
         save_tensors(self._folder / "last.pt", content)
         for name in listing.names(self._folder, prefix="best-", suffix=".pt"):
             if name != self._best_name(standing.best_epoch):
@@ -146,7 +146,7 @@ class Snapshots:
         except DataError as error:
             self._on_event(Note(f"last.pt cannot be read ({error.why}): starting anew", "warning"))
             return TrainingProgress(), None
-        if content.get("digest") != self._digest or content.get("format") != SNAPSHOT_FORMAT:
+        if content.get("digest") != self._digest or content.get("format") != CHECKPOINT_FORMAT:
             self._on_event(Note("last.pt belongs to another training (other data, splits or settings): starting anew"))
             return TrainingProgress(), None
         standing = TrainingProgress(**content["standing"])

@@ -54,7 +54,7 @@ def one_stops(ranks: Ranks, folder: Path) -> LoopResult:
 
 
 def batch_statistics(ranks: Ranks, folder: Path) -> LoopResult:
-    """Without a stop, and then with one, after which everyone goes on from the leader's snapshot."""
+    """Without a stop, and then with one, after which everyone goes on from the leader's checkpoint."""
     unbroken = small("test_efficientnet", cut="-2").train(ranks=ranks, batch_norm="train")
     (folder / f"unbroken-{ranks.rank}").write_text(f"{digest_tensors(unbroken.state)} {unbroken.curve}")
     with suppress(Interrupted):

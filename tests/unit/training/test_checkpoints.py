@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from errors import refused
 from unchoke.core.events import Event, Note, ignore
-from unchoke.training.checkpoints import Snapshots, State, TrainingProgress, load_checkpoint, save_tensors
+from unchoke.training.checkpoints import Checkpoints, State, TrainingProgress, load_checkpoint, save_tensors
 from unchoke.training.heads.heads import HeadConfig, load_head, save_head
 
 CPU = torch.device("cpu")
@@ -133,8 +133,8 @@ def killed_at(operation: int) -> Iterator[None]:
         yield
 
 
-def snapshots(folder: Path | None, digest: str = DIGEST, on_event: Callable[[Event], None] = ignore) -> Snapshots:
-    return Snapshots(folder, digest=digest, on_event=on_event)
+def checkpoints(folder: Path | None, digest: str = DIGEST, on_event: Callable[[Event], None] = ignore) -> Checkpoints:
+    return Checkpoints(folder, digest=digest, on_event=on_event)
 
 
 def weights(number: float) -> State:
@@ -151,7 +151,7 @@ class Epoch:
     saved: bool = True
 
 
-def train(kept: Snapshots, epochs: Sequence[Epoch]) -> None:
+def train(kept: Checkpoints, epochs: Sequence[Epoch]) -> None:
     """The order in which the loop writes: perhaps in the middle of an epoch, the best weights, where the epoch ended."""
     standing = TrainingProgress()
     for number, epoch in enumerate(epochs, start=1):
@@ -169,7 +169,7 @@ def train(kept: Snapshots, epochs: Sequence[Epoch]) -> None:
 
 def assert_consistent(folder: Path) -> TrainingProgress:
     """What is loaded belongs together: the weights to where it stands, the best weights to the epoch that it names."""
-    found = snapshots(folder)
+    found = checkpoints(folder)
     standing, pieces = found.load()
     if pieces is None:
         assert standing == TrainingProgress()
@@ -191,11 +191,11 @@ def test_files_belong_together_after_any_kill(epochs, kills):
         for kill in kills:
             try:
                 with killed_at(kill):
-                    train(snapshots(folder), epochs)
+                    train(checkpoints(folder), epochs)
             except Killed:
                 pass
             assert_consistent(folder)
-        train(snapshots(folder), epochs)
+        train(checkpoints(folder), epochs)
         assert assert_consistent(folder).epoch == len(epochs)
 
 
@@ -204,7 +204,7 @@ def test_kill_at_every_file_operation(tmp_path):
     for operation in range(10):
         folder = tmp_path / str(operation)
         with pytest.raises(Killed), killed_at(operation):
-            train(snapshots(folder), [Epoch(), Epoch(saved_within=True), Epoch(better=False), Epoch(held=True)])
+            train(checkpoints(folder), [Epoch(), Epoch(saved_within=True), Epoch(better=False), Epoch(held=True)])
         reached.append(assert_consistent(folder).epoch)
     assert reached == sorted(reached)
     assert set(reached) == {0, 1, 2, 3, 4}
@@ -212,12 +212,12 @@ def test_kill_at_every_file_operation(tmp_path):
 
 def test_only_last_and_best_weights_are_kept(tmp_path):
     (tmp_path / "best_head.pt").write_bytes(b"someone else's")
-    train(snapshots(tmp_path), [Epoch(), Epoch(), Epoch(), Epoch(better=False)])
+    train(checkpoints(tmp_path), [Epoch(), Epoch(), Epoch(), Epoch(better=False)])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["best-0003-1a2b3c4d.pt", "best_head.pt", "last.pt"]
 
 
 def test_the_files_load_without_code(tmp_path):
-    train(snapshots(tmp_path), [Epoch(saved_within=True), Epoch(better=False)])
+    train(checkpoints(tmp_path), [Epoch(saved_within=True), Epoch(better=False)])
     for file in tmp_path.glob("*.pt"):
         assert torch.load(file, weights_only=True)
 
@@ -232,52 +232,52 @@ def test_a_standing_comes_back_as_it_was(tmp_path):
         best_metric=0.7,
         best_loss=0.1,
     )
-    snapshots(tmp_path).save(standing, {"scale": 2.0})
-    assert snapshots(tmp_path).load() == (standing, {"scale": 2.0})
-    assert snapshots(tmp_path).load()[0].is_better(0.7, 0.05)
+    checkpoints(tmp_path).save(standing, {"scale": 2.0})
+    assert checkpoints(tmp_path).load() == (standing, {"scale": 2.0})
+    assert checkpoints(tmp_path).load()[0].is_better(0.7, 0.05)
 
 
 def test_nothing_saved_is_a_fresh_start(tmp_path):
-    assert snapshots(tmp_path / "not there").load() == (TrainingProgress(), None)
+    assert checkpoints(tmp_path / "not there").load() == (TrainingProgress(), None)
 
 
 @pytest.mark.parametrize("num_bytes", [0, 10, 1000, 5_000, 100_000, 300_000])
 def test_a_file_cut_short_is_said_and_training_starts_anew(tmp_path, num_bytes):
-    snapshots(tmp_path).save(TrainingProgress(), {"network": {"weight": torch.zeros(100_000)}})
+    checkpoints(tmp_path).save(TrainingProgress(), {"network": {"weight": torch.zeros(100_000)}})
     last = tmp_path / "last.pt"
     last.write_bytes(last.read_bytes()[:num_bytes])
     events: list[Event] = []
-    assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
+    assert checkpoints(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
     assert [(event.level, "last.pt" in event.text) for event in events if isinstance(event, Note)] == [("warning", True)]
 
 
 def test_checkpoint_of_other_training_not_used(tmp_path):
-    train(snapshots(tmp_path), [Epoch()])
+    train(checkpoints(tmp_path), [Epoch()])
     events: list[Event] = []
-    assert snapshots(tmp_path, OTHER_DIGEST, events.append).load() == (TrainingProgress(), None)
+    assert checkpoints(tmp_path, OTHER_DIGEST, events.append).load() == (TrainingProgress(), None)
     assert [(event.level, "last.pt" in event.text) for event in events if isinstance(event, Note)] == [("info", True)]
 
 
 def test_best_weights_of_other_training_not_taken(tmp_path):
-    train(snapshots(tmp_path), [Epoch()])
+    train(checkpoints(tmp_path), [Epoch()])
     with pytest.raises(Killed), killed_at(1):
-        kept = snapshots(tmp_path, OTHER_DIGEST)
+        kept = checkpoints(tmp_path, OTHER_DIGEST)
         kept.save_best(1, weights(99))
         kept.save(replace(TrainingProgress(), epoch=1, best_epoch=1), {"network": weights(99)})
     assert assert_consistent(tmp_path).best_epoch == 1
 
 
 def test_best_weights_gone_starts_anew(tmp_path):
-    train(snapshots(tmp_path), [Epoch(), Epoch()])
+    train(checkpoints(tmp_path), [Epoch(), Epoch()])
     next(tmp_path.glob("best-*.pt")).unlink()
     events: list[Event] = []
-    assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
+    assert checkpoints(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
     assert [event.level for event in events if isinstance(event, Note)] == ["warning"]
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
 def test_best_weights_damaged_starts_anew(tmp_path, harm):
-    train(snapshots(tmp_path), [Epoch(), Epoch()])
+    train(checkpoints(tmp_path), [Epoch(), Epoch()])
     file = next(tmp_path.glob("best-*.pt"))
     data = file.read_bytes()
     held = load_checkpoint(file)["state"]["weight"].numpy().tobytes()
@@ -285,19 +285,19 @@ def test_best_weights_damaged_starts_anew(tmp_path, harm):
     flipped = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
     file.write_bytes({"flip": flipped, "cut": data[:place], "empty": b""}[harm])
     events: list[Event] = []
-    assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
+    assert checkpoints(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
     assert [event.level for event in events if isinstance(event, Note)] == ["warning"]
 
 
 def test_best_weights_that_are_damaged_are_refused_not_used(tmp_path):
-    train(snapshots(tmp_path), [Epoch()])
+    train(checkpoints(tmp_path), [Epoch()])
     next(tmp_path.glob("best-*.pt")).write_bytes(b"not weights")
     with refused("bad-weights"):
-        snapshots(tmp_path).load_best(1)
+        checkpoints(tmp_path).load_best(1)
 
 
 def test_without_folder_best_weights_in_memory():
-    kept, state = snapshots(None), weights(1)
+    kept, state = checkpoints(None), weights(1)
     kept.save_best(1, state)
     kept.save(TrainingProgress(best_epoch=1), {})
     state["weight"] += 5
@@ -315,10 +315,10 @@ def test_better_is_metric_then_loss_then_epoch():
 
 
 def test_held_best_weights_before_they_are_written(tmp_path):
-    kept, state = snapshots(tmp_path), weights(2)
+    kept, state = checkpoints(tmp_path), weights(2)
     kept.hold_best(2, state)
     state["weight"] += 5
     assert torch.equal(kept.load_best(2)["weight"], weights(2)["weight"])
     assert not any(tmp_path.iterdir())
     kept.save(TrainingProgress(epoch=2, best_epoch=2), {})
-    assert torch.equal(snapshots(tmp_path).load_best(2)["weight"], weights(2)["weight"])
+    assert torch.equal(checkpoints(tmp_path).load_best(2)["weight"], weights(2)["weight"])

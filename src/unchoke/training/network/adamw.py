@@ -1,6 +1,6 @@
 """AdamW with a learning rate that falls layer by layer towards the input, its schedule, and an average of the weights.
 
-In: a network and the rates. Out: an optimizer whose groups know their base rate, with its moments allocated already: a
+In: a network and its learning rates. Out: an optimizer whose groups know their base rate, with its moments allocated already: a
 step then needs no memory it does not have yet, so running out of it cannot leave half of the weights updated.
 """
 
@@ -60,7 +60,7 @@ def _allocate(optimizer: torch.optim.AdamW) -> None:
 
 
 def set_lr(optimizer: torch.optim.AdamW, factor: float, *, rounded: bool = False) -> None:
-    """The rates of a step. `rounded` to float32, which is what a device reads them as that reads them by itself."""
+    """The learning rates of a step. `rounded` to float32, which is what a device reads them as that reads them by itself."""
     for group in optimizer.param_groups:
         rate = group["base_lr"] * factor
         group["lr"] = float(np.float32(rate)) if rounded else rate

@@ -3,8 +3,8 @@
 In: the train split and a source. Out: the batches of an epoch as positions (`Batches`: all of it follows from seed, epoch and
 sample id, so that nothing needs to be remembered to go on after a kill), and the same batches read, in order, each still in
 ordinary (perhaps pinned) memory. `HostBatch.part` copies a part of one to the device and prepares it there: a batch too large for
-the device can so be shown in parts, as often as needed. What is read depends on positions and epoch alone, never on the number of
-threads. How long the caller waits for a batch is the caller's to measure (`Clock.each`).
+the device can so be shown as micro-batches, as often as needed. What is read depends on positions and epoch alone, never on the
+number of threads. How long the caller waits for a batch is the caller's to measure (`Clock.each`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
 from unchoke.machine.backend import empty_cache, has_own_memory, held_memory_bytes, is_tight
-from unchoke.training.checkpoints import Snapshots, State, TrainingProgress
+from unchoke.training.checkpoints import Checkpoints, State, TrainingProgress
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.cuda_graph import CudaGraph, choose_graph
 from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
@@ -99,7 +99,7 @@ class NetworkTraining:
         self.standing = TrainingProgress()
         folder = where.folder if where.ranks.leads else None
         self.identity = self._identity(inputs)
-        self.snapshots = Snapshots(folder, digest=self.identity, on_event=where.on_event)
+        self.checkpoints = Checkpoints(folder, digest=self.identity, on_event=where.on_event)
         self.saved_s = self.told_s = self.started_s = time.monotonic()
         self.num_run = 0
         self.begun: Prefetch | None = None
@@ -217,7 +217,7 @@ class NetworkTraining:
             standing.best_epoch = standing.epoch + 1
             if found is not None:
                 standing.best_metric, standing.best_loss = found.metric, found.loss
-            keep = self.snapshots.save_best if self._may_save() else self.snapshots.hold_best
+            keep = self.checkpoints.save_best if self._may_save() else self.checkpoints.hold_best
             with self.clock.stage("checkpoint"):
                 keep(standing.best_epoch, self._weights())
         standing.curve.append(row if found is None else {**row, **found.values})
@@ -253,8 +253,8 @@ class NetworkTraining:
         return np.concatenate(self.where.ranks.gather(mine[: len(share)]))
 
     def _judged_batches(self, share: Positions) -> list[Positions]:
-        """In parts, so that one is read while another is computed. Rows that lie on the card need no reading, and there all
-        batches are of one size: another would have the card look for other kernels, which takes seconds the first time.
+        """Several, so that one is read while another is computed. Rows on the GPU need no reading, and there all batches are of
+        one size: for another the GPU would look for other kernels, which takes seconds the first time.
         """
         if isinstance(self.source, GpuRows) and len(share):
             size = min(self.stepper.eval_size.value, len(share))
@@ -272,7 +272,7 @@ class NetworkTraining:
             empty_cache(self.where.device)
 
     def _feed_epoch(self, epoch: int, first: int) -> Generator[HostBatch | None, None, None]:
-        """The batches of an epoch; None for one whose rows need not be fed, because a recorded step finds them on the card."""
+        """The batches of an epoch; None for one whose rows a CUDA graph finds on the GPU."""
         wanted = self._fed_positions(epoch, first)
         if self.graph is None or self.graph.is_fed:
             yield from self._feed(wanted, epoch)
@@ -285,7 +285,7 @@ class NetworkTraining:
         return [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
 
     def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[HostBatch, None, None]:
-        """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation, and not in parts."""
+        """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation alone."""
         where, clock = self.where, None if epoch is None else self.clock
         return feed(
             self.source,
@@ -312,17 +312,17 @@ class NetworkTraining:
     def _save(self) -> None:
         self._refuse_diverged()
         with self.clock.stage("checkpoint"):
-            self.snapshots.save(self.standing, self.stepper.pieces())
+            self.checkpoints.save(self.standing, self.stepper.pieces())
         self.saved_s = time.monotonic()
 
     def _may_save(self) -> bool:
-        """Whether an epoch's end is worth a snapshot: not where epochs are so short that writing would take most of the time."""
+        """Whether an epoch's end is worth a checkpoint: not where epochs are so short that writing would take most of the time."""
         return self.clock.seconds("checkpoint") <= _SAVING_SHARE * (time.monotonic() - self.started_s)
 
     def restore(self) -> None:
-        """Go on from the snapshot, if there is one of this training; every process hears the leader's."""
+        """Go on from the checkpoint, if there is one of this training; every process hears the leader's."""
         self._refuse_another_start()
-        standing, pieces = self.where.ranks.gather(self.snapshots.load())[0]
+        standing, pieces = self.where.ranks.gather(self.checkpoints.load())[0]
         self.standing = standing
         if pieces is not None:
             self.stepper.load_pieces(pieces)
@@ -341,7 +341,7 @@ class NetworkTraining:
     def result(self, resumed_step: int) -> LoopResult:
         """Put the best weights in place and show them val and test."""
         standing = self.standing
-        state = self.where.ranks.gather(self.snapshots.load_best(standing.best_epoch) if self.where.ranks.leads else {})[0]
+        state = self.where.ranks.gather(self.checkpoints.load_best(standing.best_epoch) if self.where.ranks.leads else {})[0]
         self.network.load_state_dict(state)
         self.stepper.average = None
         judged = [split for split in ("val", "test") if len(self.problem.positions(split))]

@@ -114,7 +114,7 @@ class LoopResult:
     timeline: Timeline
     """The time of this process alone: what was trained before the run was stopped and continued is not counted."""
     beside_bytes: int = 0
-    """What rows on a card and a recorded step took there beside what steps and evaluation take."""
+    """What rows on a GPU and a CUDA graph took there beside what steps and evaluation take."""
 
     @property
     def val(self) -> dict[str, float]:

@@ -188,10 +188,10 @@ def _run_on_nodes(session: Session, job: TrainingJob) -> LoopResult:
     cluster, settings = session.cluster, session.settings
     assert cluster is not None, "asked for by the caller"
     asked = settings.device is not None and is_cpu(torch_device(settings.device))
-    cards = any(node.gpus for node in cluster.nodes()) and not asked
+    gpus = any(node.gpus for node in cluster.nodes()) and not asked
     tell = keeping_choices(session)
     with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
-        training = NodeTraining(job, cluster, settings.devices, cards, tell, lambda: requests.requested)
+        training = NodeTraining(job, cluster, settings.devices, gpus, tell, lambda: requests.requested)
         timeline = training.run()
     if timeline is not None:
         return _judged_here(job, timeline)

@@ -1,7 +1,7 @@
 """What runs on a node that takes part in a training: one process of a team, its part of every global batch.
 
 In: the job when the process is set up, then errands: to keep the meeting place, to train, to tell what happened so far. Out:
-where the leader's time went. The leader writes snapshots to the folder that all of them share; nobody writes anything else.
+where the leader's time went. The leader writes checkpoints to the folder that all of them share; nobody writes anything else.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class _TrainingSeat:
 _member: _TrainingSeat | None = None
 
 
-def set_up_member(job: TrainingJob, premises: Premises, on_card: bool) -> None:
+def set_up_member(job: TrainingJob, premises: Premises, on_gpu: bool) -> None:
     """Find out whether this node can take part, and hold the job."""
     global _member
     if why := why_not_here(job, premises, writes=True):
         raise NodeRefused(
             "it cannot train this", code="node-cannot-train", why=why, try_="put the workspace on a folder that all nodes share"
         )
-    device = choose_policy(detect_machine()).device if on_card else "cpu"
-    if on_card and is_cpu(torch_device(device)):
+    device = choose_policy(detect_machine()).device if on_gpu else "cpu"
+    if on_gpu and is_cpu(torch_device(device)):
         raise NodeRefused(
-            "no card",
+            "no GPU",
             code="node-without-gpu",
             why="the cluster counts one there that torch does not see",
             try_="unchoke doctor there",

@@ -2,7 +2,7 @@
 
 In: a `TrainingJob` and a cluster. Out: where the leader's time went, and the finished training in the job's folder, which all
 nodes that take part share; None where no node does. When a process or a node is lost, those that are left begin again at the
-last snapshot with a larger share of the same global batches
+last checkpoint with a larger share of the same global batches
 ([why by hand](../../../../docs/decisions/0034-teams-of-our-own-train-on-clusters.md)).
 """
 
@@ -45,7 +45,7 @@ class NodeTraining:
     job: TrainingJob
     cluster: Cluster
     num: int | None
-    cards: bool
+    gpus: bool
     on_event: OnEvent
     stop: Callable[[], bool]
     lost: dict[str, ClusterNode] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class NodeTraining:
 
     def run(self) -> Timeline | None:
         """Train until it is finished; None where no node can take part."""
-        places = plan_places(self.cluster.nodes(), self.num, cards=self.cards)
+        places = plan_places(self.cluster.nodes(), self.num, cards=self.gpus)
         num = self._wanted(places)
         with premises_of(self.job) as premises:
-            need = TeamNeed(run_errand, set_up_member, (self.job, premises, self.cards))
+            need = TeamNeed(run_errand, set_up_member, (self.job, premises, self.gpus))
             while True:
                 usable = [place for place in places if place.node.node_id not in self.lost]
                 team = recruit(self.cluster, usable, need, num=num, on_event=self.on_event, stop=self.stop)
@@ -77,7 +77,7 @@ class NodeTraining:
         batch, num = self.job.loop.batch_size, self.num
         if num is None:
             return min(len(places), batch)
-        kind = "card" if self.cards else "core"
+        kind = "GPU" if self.gpus else "core"
         if num > len(places):
             raise MachineError(
                 f"--devices {num} asks for more than the cluster at {self.cluster.address} has",
@@ -101,7 +101,7 @@ class NodeTraining:
                 "no node is left that could train",
                 code="no-usable-node",
                 why=f"lost on the way: {list_some([str(node) for node in self.lost.values()] or self.deaths)}",
-                try_="run the same command again when they are back, or with --on local: it goes on from the last snapshot",
+                try_="run the same command again when they are back, or with --on local: it goes on from the last checkpoint",
             )
 
     def _tell_team(self, mates: list[Teammate]) -> None:
@@ -171,14 +171,14 @@ class NodeTraining:
         if nodes := team.lost():
             self.lost |= {node.node_id: node for node in nodes}
             names = f"{' and '.join(map(str, nodes))} {'was' if len(nodes) == 1 else 'were'}"
-            raise _FellApart(f"{names} lost: training goes on from the last snapshot with the nodes that are left")
+            raise _FellApart(f"{names} lost: training goes on from the last checkpoint with the nodes that are left")
 
     def _count(self, reason: str) -> _FellApart:
         self.deaths.append(reason)
         if len(self.deaths) > _RESTARTS:
             raise RuntimeError(f"training on {self.cluster.address} failed {len(self.deaths)} times; the last time: {reason}")
         first = reason.splitlines()[0]
-        return _FellApart(f"a process that trained failed ({first}): all begin again at the last snapshot")
+        return _FellApart(f"a process that trained failed ({first}): all begin again at the last checkpoint")
 
 
 def _stopped() -> Interrupted:

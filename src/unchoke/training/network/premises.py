@@ -27,7 +27,7 @@ _READ = 8
 
 @dataclass(frozen=True)
 class Premises:
-    """Where the process stands that prepared a training: the folder of its snapshots, and the one that its paths count from."""
+    """Where the process stands that prepared a training: the folder of its checkpoints, and the one that its paths count from."""
 
     shared: SharedFolder
     directory: Path
@@ -44,7 +44,7 @@ def premises_of(job: TrainingJob) -> Iterator[Premises]:
 def why_not_here(job: TrainingJob, premises: Premises, *, writes: bool = False) -> str:
     """Why this machine cannot take part in the training, "" where it can. Stands in the same directory from then on.
 
-    Each process that takes part `writes` snapshots if it leads.
+    Each process that takes part `writes` checkpoints if it leads.
     """
     if premises.directory.is_dir():
         os.chdir(premises.directory)

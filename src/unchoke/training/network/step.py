@@ -32,7 +32,7 @@ from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.tiled_network import TrainableNetwork
 
 Part = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
-_OTHER_STATISTICS = "; batch statistics are now those of smaller parts, so results differ a little"
+_OTHER_STATISTICS = "; batch statistics are now those of smaller micro-batches, so results differ a little"
 
 
 @dataclass
@@ -72,7 +72,7 @@ def in_micro_batches(
             return
         forget()
         size.halve(tried, fact)
-        told = f"out of memory with {tried} samples at once: they are run again in parts of {size.value}{remark}"
+        told = f"out of memory with {tried} samples at once: they are run again in micro-batches of {size.value}{remark}"
         on_event(Note(told, "warning"))
 
 

@@ -32,7 +32,7 @@ from unchoke.training.network.sources import InputSource
 from unchoke.training.network.tiled_network import TrainableNetwork
 
 PEAK_FILE = "peak.json"
-"""Beside the snapshots: the most memory the training took."""
+"""Beside the checkpoints: the most memory the training took."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

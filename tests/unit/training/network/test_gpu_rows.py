@@ -44,7 +44,7 @@ def pixels(name: str, tiles: TilePlan = TilePlan()) -> PixelSource:  # noqa: B00
     return PixelSource(cache, canvas, IDS, seed=3, augment=SPECS[name])
 
 
-def on_card(source: NumberedSource, numbers: np.ndarray, *, workers: int = 0) -> GpuRows:
+def on_gpu(source: NumberedSource, numbers: np.ndarray, *, workers: int = 0) -> GpuRows:
     return fill_gpu(source, numbers, CPU, workers=workers, pin=False, loading=Loading())
 
 
@@ -58,7 +58,7 @@ def shown(source: DrawnSource, positions: np.ndarray, epoch: int | None) -> torc
 @pytest.mark.parametrize("name", ["none", "light", "strong"])
 def test_pictures_on_gpu_shown_as_read(name: str, tiles: TilePlan, epoch: int | None) -> None:
     source = pixels(name, tiles)
-    card = on_card(source, np.arange(NUM))
+    card = on_gpu(source, np.arange(NUM))
     positions = np.array([7, 0, 11, 3, 3])
     assert card.sample_shape == source.sample_shape
     assert torch.equal(shown(card, positions, epoch), shown(source, positions, epoch))
@@ -68,7 +68,7 @@ def test_pictures_on_gpu_shown_as_read(name: str, tiles: TilePlan, epoch: int | 
 def test_gpu_rows_in_use_only_views_per_epoch(workers: int) -> None:
     made = small(views=4)
     numbers = rows_in_use(made.source, made.problem, epochs=2)
-    card = on_card(made.source, numbers, workers=workers)
+    card = on_gpu(made.source, numbers, workers=workers)
     train, val = made.problem.positions("train"), made.problem.positions("val")
     assert len(card.rows) < 2 * len(train) + len(val) + len(made.problem.positions("test")) + 1
     for positions, epoch in ((train, 0), (train[::-1], 1), (val, None)):
@@ -77,7 +77,7 @@ def test_gpu_rows_in_use_only_views_per_epoch(workers: int) -> None:
 
 def test_gpu_batch_is_one_number_per_sample() -> None:
     made = small()
-    card = on_card(made.source, rows_in_use(made.source, made.problem, epochs=1))
+    card = on_gpu(made.source, rows_in_use(made.source, made.problem, epochs=1))
     assert card.read(np.array([5, 2]), 0).shape == (2,)
     assert card.sample_bytes == 8
 

@@ -131,7 +131,7 @@ def test_oom_at_any_micro_batch_repeats_in_smaller(error, call, stage):
     assert torch.equal(shown, fed(small()).part(0, len(shown))), "not the same samples, each once"
     assert [len(part) for part in shortage.shown[-4:]] == [2, 2, 2, 1]
     notes = [event.text for event in events if isinstance(event, Note) and event.level == "warning"]
-    assert notes == ["out of memory with 3 samples at once: they are run again in parts of 2"]
+    assert notes == ["out of memory with 3 samples at once: they are run again in micro-batches of 2"]
 
 
 def test_the_size_that_fits_is_found_and_kept():
