@@ -316,7 +316,7 @@ class NetworkTraining:
         self.saved_s = time.monotonic()
 
     def _may_save(self) -> bool:
-        """Whether an epoch's end is worth a checkpoint: not where epochs are so short that writing would take most of the time."""
+        """Whether an epoch's end is worth a checkpoint: not where epochs are so short that writing takes most of the time."""
         return self.clock.seconds("checkpoint") <= _SAVING_SHARE * (time.monotonic() - self.started_s)
 
     def restore(self) -> None:
