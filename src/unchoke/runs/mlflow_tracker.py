@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.fingerprint import digest
 from unchoke.core.urls import hide_secrets
-from unchoke.runs.mlflow_address import quieten_mlflow
-from unchoke.runs.tracker import End, Figure, TrackedResult, TrackedRun
+from unchoke.runs.tracker import End, Figure, TrackedResult, TrackedRun, quieten_mlflow
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,7 +55,7 @@ class MlflowTracker:
         self._known = client.get_run(self._run_id).data
         self._send_params(run.settings)
         self._send_tags({name: value for name, value in tags.items() if self._known.tags.get(name) != value})
-        return {name: set(self._steps(name)) for name in self._known.metrics}
+        return {name: {one.step for one in client.get_metric_history(self._run_id, name)} for name in self._known.metrics}
 
     def _find(self) -> str:
         """The run of this identity, or "". Empty ones beside it, made by requests whose answers were lost, are deleted."""
@@ -110,9 +109,6 @@ class MlflowTracker:
             self.where = f"MLflow at {hide_secrets(self._uri)}"
             self._opened = MlflowClient(self._uri)
         return self._opened
-
-    def _steps(self, name: str) -> Iterator[int]:
-        return (one.step for one in self._client().get_metric_history(self._run_id, name))
 
     def _send_params(self, values: Mapping[str, str]) -> None:
         """Those that are not there yet: MLflow keeps a parameter as it was first given."""
@@ -174,5 +170,5 @@ def _experiment(client: MlflowClient, name: str) -> str:
     return str(found.experiment_id)
 
 
-def _parts(rows: Sequence[Any], most: int) -> Iterable[list[Any]]:
-    return (list(rows[start : start + most]) for start in range(0, len(rows), most))
+def _parts(rows: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    return (rows[start : start + most] for start in range(0, len(rows), most))

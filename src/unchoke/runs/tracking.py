@@ -14,9 +14,9 @@ import textwrap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unchoke import __version__
 from unchoke.core.errors import Interrupted, shorten_values
@@ -26,7 +26,6 @@ from unchoke.core.record import StoredRun
 from unchoke.core.urls import hide_secrets
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
-from unchoke.runs.mlflow_address import place_of
 from unchoke.runs.mlflow_tracker import MlflowTracker
 from unchoke.runs.progress_log import TellingPace
 from unchoke.runs.report.json import load_record, to_jsonable
@@ -47,7 +46,7 @@ class Tracking:
     """What a session sends. `run` is the run that trains now, `finish` or `leave` end it."""
 
     def __init__(self, words: Sequence[str], workspace: Workspace, on_event: OnEvent) -> None:
-        self._words = tuple({_place(word): word for word in reversed(words)}.values())[::-1]
+        self._words = tuple(dict.fromkeys(words))
         self._workspace, self._tell = workspace, on_event
         self._is_live = True
         self._senders: list[_Sender] = []
@@ -59,7 +58,7 @@ class Tracking:
         def listen(event: Event) -> None:
             on_event(event)
             if self._senders and self._is_live and isinstance(event, Progress) and event.stage == "train":
-                figures = [*_epoch_figures(event), *(_running_figures(event) if self._pace.is_due(event) else ())]
+                figures = [*_told_figures(event, running=self._pace.is_due(event))]
                 for sender in self._senders:
                     sender.add(figures)
 
@@ -72,32 +71,25 @@ class Tracking:
         `is_live` where what is told on the way is of this run, and not of several that it is made of.
         """
         self._is_live = is_live
-        self._begin(row)
+        run, self._pace = _tracked(row, self._workspace), TellingPace()
+        self._senders = [_Sender(build_tracker(word, self._workspace), run, self._tell) for word in self._words]
         try:
             yield
         except BaseException as error:
             stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
             self._end("interrupted" if stopped else "failed", row)
             raise
-        self._hand_in(experiments.stored(row.name))
+        stored = experiments.stored(row.name)
+        figures, result = [*_stored_figures(stored)], _result(stored, self._workspace.run_folder(row.name))
+        for sender in self._senders:
+            sender.add(figures)
+            sender.result = result
         self._end("done", row)
 
     def send_finished(self, experiments: ExperimentStore, row: RunRow) -> None:
         """A run that was done before: whatever is missing of it."""
         with self.run(experiments, row):
             pass
-
-    def _begin(self, row: RunRow) -> None:
-        run = _tracked(row, self._workspace)
-        self._pace = TellingPace()
-        self._senders = [_Sender(build_tracker(word, self._workspace), run, self._tell) for word in self._words]
-
-    def _hand_in(self, stored: StoredRun) -> None:
-        folder = self._workspace.run_folder(stored.name)
-        figures, result = [*_stored_figures(stored)], _result(stored, folder)
-        for sender in self._senders:
-            sender.add(figures)
-            sender.result = result
 
     def _end(self, how: End, row: RunRow) -> None:
         senders, self._senders = self._senders, []
@@ -112,8 +104,7 @@ class Tracking:
                 self._tell(Note(f"{text}`{again}` sends what is missing once {when}, and trains nothing", "warning"))
 
 
-@dataclass(frozen=True)
-class _Problem:
+class _Problem(NamedTuple):
     """Why a place could not be written to: it did not answer, or something there must be mended."""
 
     why: str
@@ -197,12 +188,6 @@ def build_tracker(word: str, workspace: Workspace) -> Tracker:
     return MlflowTracker(address) if kind == "mlflow" else TensorboardTracker(workspace.tensorboard)
 
 
-def _place(word: str) -> str:
-    """The same for words that name the same tracker."""
-    kind, _, address = word.partition(":")
-    return f"mlflow:{place_of(address)}" if kind == "mlflow" else kind
-
-
 def _in_words(error: Exception) -> str:
     """The kind of the error and its first line, or the cause at the end of it, without what a URL may hold."""
     lines = str(error).strip().splitlines()
@@ -233,28 +218,21 @@ def _as_text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _epoch_figures(event: Progress) -> list[Figure]:
-    """What was measured when an epoch ended, under the names that the run's history will have."""
+def _told_figures(event: Progress, *, running: bool) -> Iterator[Figure]:
+    """What was measured when an epoch ended, under the names that the run's history will have, and what runs along."""
     row = dict(event.figures)
     step = int(row.pop("epoch", 0))
-    return [Figure(_named("epoch", name), step, value) for name, value in row.items() if value is not None]
-
-
-def _running_figures(event: Progress) -> Iterator[Figure]:
+    yield from (Figure(f"epoch/{name}", step, value) for name, value in row.items() if value is not None)
     for name, value in event.extra.items():
-        if isinstance(value, float) and math.isfinite(value) and event.unit != "epochs":
-            yield Figure(_named("running", name), event.done, value)
+        if running and isinstance(value, float) and math.isfinite(value) and event.unit != "epochs":
+            yield Figure(f"running/{name}", event.done, value)
 
 
 def _stored_figures(stored: StoredRun) -> Iterator[Figure]:
     """Everything the database has of a run: by epoch, of the whole, and what its stages took."""
-    for row in stored.history:
-        if row.value is not None:
-            yield Figure(_named("epoch", row.name), row.step, row.value)
-    for name, value in _final_figures(stored).items():
-        yield Figure(name, 0, value)
-    for stage, seconds in stored.timings.items():
-        yield Figure(_named("seconds", stage), 0, seconds)
+    yield from (Figure(f"epoch/{row.name}", row.step, row.value) for row in stored.history if row.value is not None)
+    yield from (Figure(name, 0, value) for name, value in _final_figures(stored).items())
+    yield from (Figure(f"seconds/{stage}", 0, seconds) for stage, seconds in stored.timings.items())
 
 
 def _final_figures(stored: StoredRun) -> dict[str, float]:
@@ -262,13 +240,8 @@ def _final_figures(stored: StoredRun) -> dict[str, float]:
     for split, named in stored.metrics.items():
         for name, one in named.items():
             parts = {"": one.value, ".low": one.low, ".high": one.high}
-            found |= {_named(split, name + end): value for end, value in parts.items() if value is not None}
+            found |= {f"{split.removesuffix(':')}/{name}{end}": value for end, value in parts.items() if value is not None}
     return found
-
-
-def _named(group: str, name: str) -> str:
-    """As the run's own files call it; a tracker spells it in letters that it takes."""
-    return f"{group.removesuffix(':')}/{name}"
 
 
 def _result(stored: StoredRun, folder: Path) -> TrackedResult:

@@ -176,17 +176,6 @@ def test_a_run_of_the_first_fold_says_which_fold_it_is(workspace: Path, shelf: S
             assert shelf.settings.get("fold") == fold
 
 
-def test_one_place_in_two_spellings_is_sent_to_once(
-    workspace: Path, shelf: Shelf, told: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(workspace.parent)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    words = ["mlflow", "mlflow:sqlite:///mlflow.db", f"mlflow:sqlite:///{workspace.parent}/mlflow.db"]
-    servers = ["mlflow:http://shelf:5000", "mlflow:http://Shelf:5000/"]
-    send_finished(workspace, [*words, *servers], told)
-    assert shelf.ends == ["done", "done"]
-
-
 def test_closed_database_is_given_up_in_seconds(workspace: Path, told: list[Event]) -> None:
     began = time.monotonic()
     (workspace.parent / "shut").mkdir()
