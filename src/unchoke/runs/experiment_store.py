@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from unchoke.core import listing
@@ -84,16 +83,6 @@ class Artefact:
     size_bytes: int
 
 
-def value_of_run(metrics: Iterable[MetricRow], *, higher_is_better: bool) -> float | None:
-    """One number for a run: its final value, else the best over its steps; NaN never counts."""
-    sound = [metric for metric in metrics if metric.value == metric.value]
-    final = [metric.value for metric in sound if metric.step == FINAL]
-    values = final or [metric.value for metric in sound]
-    if not values:
-        return None
-    return max(values) if higher_is_better else min(values)
-
-
 class ExperimentStore:
     """An open record. Use it as a context manager, or `close` it."""
 
@@ -113,7 +102,7 @@ class ExperimentStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start_run(
@@ -199,19 +188,17 @@ class ExperimentStore:
         """One run by name (``exp_3``), number (``3``), ``latest`` or ``best``."""
         known = self.runs()
         if name == "best":
-            return self._best_by_default()
+            recorded = (metric for metric in BEST_BY if self._values(metric, split="val"))
+            return self.best(next(recorded, BEST_BY[0]))
         wanted = known[-1].name if name == "latest" and known else str(name)
         for row in known:
             if wanted in (row.name, str(row.number)):
                 return row
-        raise UsageError(
-            f"there is no run {str(name)!r}",
-            code="no-such-run",
-            why=f"the runs there are: {list_some([row.name for row in known[::-1]])}"
-            if known
-            else "no run has been recorded yet",
-            try_=f"use {known[-1].name}, latest or best" if known else "unchoke fit DATA",
-        )
+        why, try_ = "no run has been recorded yet", "unchoke fit DATA"
+        if known:
+            why = f"the runs there are: {list_some([row.name for row in known[::-1]])}"
+            try_ = f"use {known[-1].name}, latest or best"
+        raise UsageError(f"there is no run {str(name)!r}", code="no-such-run", why=why, try_=try_)
 
     def best(self, metric: str, *, split: str = "val") -> RunRow:
         """The finished run with the best value among those that can be compared with the newest; the earlier one of equals."""
@@ -275,24 +262,23 @@ class ExperimentStore:
         found = self._select("SELECT name, value, reason, evidence FROM choices WHERE run = ? ORDER BY place", (run.number,))
         return [Choice(name, json.loads(value), reason, json.loads(evidence)) for name, value, reason, evidence in found]
 
-    def _best_by_default(self) -> RunRow:
-        recorded = (metric for metric in BEST_BY if self._values(metric, split="val"))
-        return self.best(next(recorded, BEST_BY[0]))
-
     def _values(self, metric: str, *, split: str) -> list[tuple[RunRow, float]]:
         """Finished runs with their value of a metric, where they have one."""
         found = self._select(
             "SELECT run, value, step FROM metrics WHERE split = ? AND name = ?", (valid_text(split), valid_text(metric))
         )
-        by_run: dict[int, list[MetricRow]] = {}
+        final: dict[int, float] = {}
+        best: dict[int, float] = {}  # over the steps: what counts where a run has no final value
+        pick = max if find_metric(metric).higher_is_better else min
         for number, value, step in found:
-            by_run.setdefault(number, []).append(MetricRow(split, metric, math.nan if value is None else value, step))
+            if value is not None:
+                held = final if step == FINAL else best
+                held[number] = pick(value, held.get(number, value))
+        values = {**best, **final}
         done = [run for run in self.runs() if run.status == "done"]
         for run in done:
             self._verify(run)
-        rises = find_metric(metric).higher_is_better
-        values = [(run, value_of_run(by_run.get(run.number, ()), higher_is_better=rises)) for run in done]
-        return [(run, value) for run, value in values if value is not None]
+        return [(run, values[run.number]) for run in done if run.number in values]
 
     def _next_number(self) -> int:
         """One more than any number ever given, also than those of folders whose record was lost."""
@@ -339,20 +325,8 @@ class ExperimentStore:
 
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:
-    number, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint = row
-    return RunRow(
-        number=number,
-        name=name,
-        key=key,
-        command=command,
-        status=status,
-        created_at=created_at,
-        finished_at=finished_at,
-        settings=json.loads(settings),
-        data=json.loads(data),
-        encoder=encoder,
-        fingerprint=fingerprint,
-    )
+    *first, settings, data, encoder, fingerprint = row
+    return RunRow(*first, json.loads(settings), json.loads(data), encoder, fingerprint)
 
 
 def _known(value: float) -> float | None:

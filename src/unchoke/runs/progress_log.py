@@ -12,10 +12,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from unchoke.core.events import Event, OnEvent, Progress, StageDone, StageStarted
 from unchoke.core.input_file import open_plain
@@ -64,7 +64,7 @@ class ProgressLog:
         def listen(event: Event) -> None:
             on_event(event)
             if type(event) in _NAMES:
-                with self._lock:
+                with self._lock, suppress(OSError):
                     self._hear(event)
 
         return listen
@@ -85,17 +85,13 @@ class ProgressLog:
         elif self._opened is None:
             self._waiting.append(event)
             return
-        try:
-            self._write(event)
-        except OSError:
-            self._given_up = True
-
-    def _write(self, event: Event) -> None:
         if self._opened is None:
+            self._given_up = True  # unless it can be opened
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._opened = self._file.open("w", encoding="utf-8")
             began = {"event": "began", "pid": os.getpid(), "when": datetime.now(UTC).isoformat()}
             self._opened.write(dump_line(began) + "\n")
+            self._given_up = False
         for one in (*self._waiting, event):
             line = {"event": _NAMES[type(one)], "at_s": round(self._now() - self._began_s, 3), **to_jsonable(one)}
             self._opened.write(dump_line(line) + "\n")
@@ -103,8 +99,7 @@ class ProgressLog:
         self._opened.flush()
 
 
-@dataclass(frozen=True)
-class ToldEvent:
+class ToldEvent(NamedTuple):
     """An event, and how many seconds after the command began it was told."""
 
     at_s: float
@@ -125,21 +120,17 @@ class ProgressReader:
         """What was written since the last call."""
         try:
             with open_plain(self._file) as file:
-                return self._read(file)
+                head = file.read(4096).partition(b"\n")[0]
+                identity = (self._file.stat().st_ino, hash(head))
+                self.started_anew = identity != self._identity or file.seek(0, 2) < self._offset
+                if self.started_anew:
+                    self._identity, self._offset, self._rest = identity, 0, b""
+                file.seek(self._offset)
+                added = file.read()
         except FileNotFoundError:
             self.started_anew = self._identity is not None
             self._identity, self._offset, self._rest = None, 0, b""
             return []
-
-    def _read(self, file: IO[bytes]) -> list[ToldEvent]:
-        head = file.read(4096).partition(b"\n")[0]
-        size = file.seek(0, 2)
-        identity = (self._file.stat().st_ino, hash(head))
-        self.started_anew = identity != self._identity or size < self._offset
-        if self.started_anew:
-            self._identity, self._offset, self._rest = identity, 0, b""
-        file.seek(self._offset)
-        added = file.read()
         self._offset += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")
         return [told for line in lines if (told := _parse(line)) is not None]

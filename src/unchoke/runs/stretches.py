@@ -8,6 +8,7 @@ only a memory: without it a run is the same and its report has the time of the l
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ class StretchLog:
         self, file: Path, key: str, timers: StageTimers, *, every_s: float = _EVERY_S, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._file, self._key, self._timers, self._every_s, self._now = file, key, timers, every_s, now
-        self._earlier = _sound(_load(file).get(key))
+        self._earlier = _load(file).get(key, [])
         self._run = ""
         self._told_s = now()
         self._writing = threading.Lock()
@@ -96,23 +97,20 @@ def training_key(settings: Settings) -> str:
     return digest({name: values[name] for name in told_apart})
 
 
-def _load(file: Path) -> dict[str, Any]:
-    """Every entry; a file that cannot be read has none."""
+def _load(file: Path) -> dict[str, list[dict[str, Any]]]:
+    """Every entry; a file that cannot be read, or holds anything else, has none."""
     try:
-        found = json.loads(read_plain(file))
-    except (OSError, ValueError, RecursionError):
+        return {
+            key: [
+                {"run": str(one["run"]), "timings": {stage: _seconds(s) for stage, s in one["timings"].items()}} for one in held
+            ]
+            for key, held in json.loads(read_plain(file)).items()
+        }
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def _sound(held: Any) -> list[dict[str, Any]]:
-    """The stretches of an entry that are what they should be."""
-    return [
-        {"run": str(one.get("run", "")), "timings": {str(name): float(s) for name, s in one["timings"].items()}}
-        for one in (held if isinstance(held, list) else [])
-        if isinstance(one, dict) and _are_seconds(one.get("timings"))
-    ]
-
-
-def _are_seconds(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(s, int | float) and 0 <= s < float("inf") for s in value.values())
+def _seconds(value: Any) -> float:
+    if not 0 <= value < math.inf:
+        raise ValueError("no seconds")
+    return float(value)

@@ -42,18 +42,10 @@ def to_jsonable(value: Any) -> Any:
         return value
     if isinstance(value, enum.Enum):
         return to_jsonable(value.value)
-    if isinstance(value, str):
-        return atomic.valid_text(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return _composite_to_jsonable(value)
-
-
-def _composite_to_jsonable(value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return atomic.valid_text(value.as_posix())
+    if isinstance(value, str | PurePath):
+        return atomic.valid_text(value.as_posix() if isinstance(value, PurePath) else value)
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value) if math.isfinite(value) else None
     if isinstance(value, datetime | date):
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -64,15 +56,9 @@ def _composite_to_jsonable(value: Any) -> Any:
         return sorted((to_jsonable(item) for item in value), key=repr)
     if isinstance(value, list | tuple):
         return [to_jsonable(item) for item in value]
-    return _foreign_to_jsonable(value)
-
-
-def _foreign_to_jsonable(value: Any) -> Any:
-    """Numpy arrays and scalars and torch tensors all offer `tolist`; objects of ours may offer `to_dict`."""
-    if hasattr(value, "tolist"):
-        return to_jsonable(value.tolist())
-    if hasattr(value, "to_dict"):
-        return to_jsonable(value.to_dict())
+    for plain in ("tolist", "to_dict"):  # numpy arrays and scalars and torch tensors; objects of ours
+        if hasattr(value, plain):
+            return to_jsonable(getattr(value, plain)())
     raise TypeError(f"no JSON form for {type(value).__qualname__}: {value!r}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from itertools import takewhile
 
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _JOINERS = {"\u200c", "\u200d"}
@@ -18,7 +19,12 @@ _GAP = "  "
 
 def visible(text: object, *, keep: str = "") -> str:
     """`text` with characters that could steer a terminal written as escapes (``\\x1b``); those in `keep` stay."""
-    return "".join(_visible_character(character, keep) for character in str(text))
+    return "".join(
+        one
+        if one in keep or one in _JOINERS or unicodedata.category(one) not in _HIDDEN_CATEGORIES
+        else one.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for one in str(text)
+    )
 
 
 def visible_block(text: object) -> str:
@@ -26,21 +32,10 @@ def visible_block(text: object) -> str:
     return visible(text, keep="\n\t")
 
 
-def _visible_character(character: str, keep: str) -> str:
-    if character in keep or character in _JOINERS or unicodedata.category(character) not in _HIDDEN_CATEGORIES:
-        return character
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-
-
 def width(text: str) -> int:
     """How many terminal cells `text` takes: wide characters two, combining marks none."""
-    return sum(_character_width(character) for character in text)
-
-
-def _character_width(character: str) -> int:
-    if unicodedata.combining(character) or character in _JOINERS:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    shown = [one for one in text if not unicodedata.combining(one) and one not in _JOINERS]
+    return len(shown) + sum(unicodedata.east_asian_width(one) in "WF" for one in shown)
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
@@ -83,7 +78,9 @@ def tell_apart(names: Sequence[str], limit: int) -> list[str]:
     full = [visible(name) for name in names]
     shown = [shorten(name, limit) for name in full]
     for alike in _alike(full, shown):
-        common = _shared_start([full[place] for place in alike])
+        texts = [full[place] for place in alike]
+        pairs = zip(min(texts), max(texts), strict=False)
+        common = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         for place in alike:
             rest = full[place][max(0, min(common - 2, len(full[place]) - limit + 1)) :]
             shown[place] = shorten(f"…{rest}", limit)
@@ -92,12 +89,6 @@ def tell_apart(names: Sequence[str], limit: int) -> list[str]:
             mark = f"…{number}"
             shown[place] = shown[place][: limit - len(mark)] + mark
     return shown
-
-
-def _shared_start(texts: Sequence[str]) -> int:
-    """How many characters all begin with."""
-    first, last = min(texts), max(texts)
-    return next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
 
 
 def _alike(full: Sequence[str], shown: Sequence[str]) -> list[list[int]]:
