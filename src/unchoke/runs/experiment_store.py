@@ -29,7 +29,19 @@ from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValu
 from unchoke.runs.database import connect, explained, transaction
 from unchoke.runs.judged_sets import divided_alike, judged_alike
 
-_RUN_COLUMNS = "id, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint"
+_RUN_COLUMNS = (
+    "id",
+    "name",
+    "key",
+    "command",
+    "status",
+    "created_at",
+    "finished_at",
+    "settings",
+    "data",
+    "encoder",
+    "fingerprint",
+)
 
 Status = Literal["running", "done", "failed", "interrupted"]
 FINAL = -1
@@ -180,7 +192,7 @@ class ExperimentStore:
 
     def runs(self) -> list[RunRow]:
         """Every run, oldest first."""
-        rows = self._select(f"SELECT {_RUN_COLUMNS} FROM runs ORDER BY id")
+        rows = self._select(f"SELECT {', '.join(_RUN_COLUMNS)} FROM runs ORDER BY id")
         with making_sense(self.file):
             return [_run_row(row) for row in rows]
 
@@ -325,8 +337,9 @@ class ExperimentStore:
 
 
 def _run_row(row: tuple[Any, ...]) -> RunRow:
-    *first, settings, data, encoder, fingerprint = row
-    return RunRow(*first, json.loads(settings), json.loads(data), encoder, fingerprint)
+    values = dict(zip(_RUN_COLUMNS, row, strict=True))
+    plain = {name: json.loads(values[name]) for name in ("settings", "data")}
+    return RunRow(number=values.pop("id"), **{**values, **plain})
 
 
 def _known(value: float) -> float | None:
