@@ -213,7 +213,7 @@ def run_lint(
                 read = left
         found = _join_same_place(read.found)
         if run_steps is not None and (read.trains or path in paths):
-            found = _confirm(Path(path), read.source, found, run_steps, say)
+            found = _confirm(read.source, found, run_steps, say)
         result.found += found
         result.problems += read.problems
         result.num_files += 1
@@ -437,14 +437,14 @@ def _join_same_place(found: list[Found]) -> list[Found]:
     return joined
 
 
-def _confirm(path: Path, source: SourceFile, found: list[Found], steps: int, say: Callable[[str], None]) -> list[Found]:
+def _confirm(source: SourceFile, found: list[Found], steps: int, say: Callable[[str], None]) -> list[Found]:
     """The findings after a run of the file, each with its status, and those that only the run shows."""
     from unchoke_doctor.lint_run import confirm
 
     known = {(item.code, item.place.cell, item.place.line): item for item in found}
     cells = {cell.number: cell for cell in source.cells}
     after = []
-    for finding in confirm(path, [item.finding for item in found], steps, say):
+    for finding in confirm(source, [item.finding for item in found], steps, say):
         place = CodePlace(finding.cell, finding.line or 1)
         same = known.get((finding.code, place.cell, place.line)) or Found(finding, place, cells.get(place.cell))
         after.append(replace(same, finding=finding))

@@ -10,13 +10,12 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from unchoke_doctor.causes import cause
 from unchoke_doctor.causes.diagnose import diagnose
 from unchoke_doctor.causes.figures import Figures, per
-from unchoke_doctor.code.source import read_source
+from unchoke_doctor.code.source import SourceFile
 from unchoke_doctor.finding import Finding
 from unchoke_doctor.notebook_run import NotebookRun, run_notebook
 from unchoke_doctor.recording import Recording
@@ -52,19 +51,12 @@ _EMPTY = ast.Module([], [])
 _ORDER = ("confirmed", "", "not reached", "refuted")
 
 
-def confirm(path: Path, findings: Sequence[Finding], steps: int, say: Callable[[str], None]) -> list[Finding]:
-    """Run the file at `path` for `steps` optimizer steps per training cell, in a scratch copy, and judge the findings."""
-    source = read_source(path)
-    cells = [cell.number or 0 for cell in source.cells if cell.kind == "code"]
-    run = run_notebook(path, cells, steps=steps, timeout_s=_TIMEOUT_S, keep_going=True, say=say)
+def confirm(source: SourceFile, findings: Sequence[Finding], steps: int, say: Callable[[str], None]) -> list[Finding]:
+    """Run the file for `steps` optimizer steps per training cell, in a scratch copy, and judge the findings."""
+    run = run_notebook(source, steps=steps, timeout_s=_TIMEOUT_S, keep_going=True, say=say)
     for note in run.notes:
         say(f"note   {note}")
-    return judge(findings, run, path)
-
-
-def judge(findings: Sequence[Finding], run: NotebookRun, path: Path) -> list[Finding]:
-    """The findings with their status, and those that only the run shows."""
-    return _Judge(run, path).all(findings)
+    return Judge(run, source).all(findings)
 
 
 @dataclass(frozen=True)
@@ -77,10 +69,10 @@ class _Verdict:
 class _Cell:
     """What the run measured in one cell."""
 
-    def __init__(self, number: int, recording: Recording, trials: Sequence[dict[str, Any]], path: Path) -> None:
+    def __init__(self, number: int, recording: Recording, trials: Sequence[dict[str, Any]], path: str) -> None:
         self.number, self.trials = number, trials
         self.figures = Figures(recording)
-        self.causes = [replace(one, cell=_cell_of(one.path or "") or one.cell, path=str(path)) for one in diagnose(recording)]
+        self.causes = [replace(one, cell=_cell_of(one.path or "") or one.cell, path=path) for one in diagnose(recording)]
 
     @property
     def unit(self) -> str:
@@ -111,20 +103,21 @@ class _Cell:
         return per(saved_s, self.figures.span_s), tried["named"]
 
 
-class _Judge:
+class Judge:
     """One run, and what it says of findings."""
 
-    def __init__(self, run: NotebookRun, path: Path) -> None:
-        self.run, self.path = run, path
+    def __init__(self, run: NotebookRun, source: SourceFile) -> None:
+        self.run, self.path = run, source.path
         calls = [one for cell in run.cells.values() for one in cell.figures.get("trials") or () if "line" in one]
         self.cells = []
         for number, recording in run.recordings.items():
             on_data = [one for one in run.cells[number].figures.get("trials") or () if "named" in one]
-            self.cells.append(_Cell(number, recording, [*calls, *on_data], path))
-        self.trees = {cell.number or 0: _tree(cell.python) for cell in read_source(path).cells if cell.kind == "code"}
+            self.cells.append(_Cell(number, recording, [*calls, *on_data], self.path))
+        self.trees = {cell.number or 0: cell.tree for cell in source.cells if cell.kind == "code"}
         self.used: set[int] = set()
 
     def all(self, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings with their status, and those that only the run shows."""
         judged = [self.joined(finding) for finding in findings]
         known = {one.code for one in findings} | {also["code"] for one in findings for also in one.evidence.get("also", ())}
         return judged + list(self.fresh(known))
@@ -274,7 +267,7 @@ class _Judge:
                 yield self.new(Finding(code, page.title, stage=page.stage, kind=page.kind, fix=page.fix), where, share, *place)
 
     def new(self, one: Finding, cell: _Cell, share: float, number: int | None, line: int | None) -> Finding:
-        path, place = str(self.path), number or cell.number or None
+        path, place = self.path, number or cell.number or None
         evidence = {**one.evidence, "share": round(share, 3), "run": f"{share:.0%} of {cell.unit} (measured)"}
         return replace(one, status="confirmed", basis="measured", kind=one.kind or "choke", path=path, paths=(path,), cell=place,
                        line=line or None, evidence=evidence)  # fmt: skip
@@ -315,13 +308,6 @@ def _frozen(figures: Figures, evidence: dict[str, Any]) -> float | None:
 
 def _shown(finding: Finding) -> dict[str, Any]:
     return {name: finding.evidence[name] for name in ("run", "share") if name in finding.evidence}
-
-
-def _tree(python: str) -> ast.Module | None:
-    try:
-        return ast.parse(python)
-    except SyntaxError:
-        return None
 
 
 def _cell_of(file: str) -> int:

@@ -22,6 +22,7 @@ from unchoke_doctor.code.source import SourceFile, parse_source
 from unchoke_doctor.errors import DataError, UsageError
 from unchoke_doctor.files import check_output, write_json, write_text
 from unchoke_doctor.finding import Finding
+from unchoke_doctor.lint import lint_source
 from unchoke_doctor.notebook_cells import CellReading, read_cells, same_as
 from unchoke_doctor.notebook_plan import RESUMES, Plan, Planner
 from unchoke_doctor.notebook_run import FAILED, CellRun, NotebookRun, run_notebook
@@ -168,25 +169,16 @@ def notebook(
     source = read_notebook(path)
     program, outputs = read_program(source), read_outputs(source)
     readings = read_cells(program, source.cells)
-    findings = _lint(source)
+    findings = lint_source(source)
     ran = None
     if run:
-        numbers = [cell.number for cell in readings]
         folder = Path(cwd) if cwd is not None else None
-        ran = run_notebook(
-            path,
-            numbers,
-            steps=steps,
-            timeout_s=timeout_s,
-            keep_going=keep_going,
-            cwd=folder,
-            kernel=kernel,
-            say=say or (lambda _: None),
-        )
+        more: dict[str, Any] = {"keep_going": keep_going, "cwd": folder, "kernel": kernel, "say": say or (lambda _: None)}
+        ran = run_notebook(source, steps=steps, timeout_s=timeout_s, **more)
         if steps is not None:
-            from unchoke_doctor.lint_run import judge
+            from unchoke_doctor.lint_run import Judge
 
-            findings = judge(findings, ran, path)
+            findings = Judge(ran, source).all(findings)
     planner = Planner(program, outputs, str(path), any(one.code == "frozen-recomputed" for one in findings))
     cells = [_report(cell, readings[:at], findings, planner, outputs, ran) for at, cell in enumerate(readings)]
     notes = [problem.message for problem in source.problems if problem.cell is None]
@@ -223,12 +215,6 @@ def read_notebook(path: Path) -> SourceFile:
     if broken:
         raise DataError(f"cannot read {path}", code="unreadable-file", why=broken, try_="open it in Jupyter and save it again")
     return source
-
-
-def _lint(source: SourceFile) -> list[Finding]:
-    from unchoke_doctor.lint import lint_source
-
-    return lint_source(source)
 
 
 def _report(
@@ -297,15 +283,11 @@ def _long(cell: CellReport, planner: Planner) -> str:
     if cell.seconds is not None:
         if cell.seconds < (_SHORT_S if any(one.code == "no-checkpoint" for one in cell.findings) else LONG_S):
             return ""
-        return f"trains for {format_seconds(cell.seconds)}, and a kill loses it" + _and_findings(cell)
+        codes = list(dict.fromkeys(one.code for one in cell.findings if one.status != "refuted"))
+        return f"trains for {format_seconds(cell.seconds)}, and a kill loses it" + (f"; {', '.join(codes[:3])}" if codes else "")
     if epochs is not None and epochs < LONG_EPOCHS:
         return ""
     return f"trains for {epochs} epochs, and a kill loses them" if epochs else "trains, and a kill loses what it did"
-
-
-def _and_findings(cell: CellReport) -> str:
-    codes = list(dict.fromkeys(one.code for one in cell.findings if one.status != "refuted"))
-    return f"; {', '.join(codes[:3])}" if codes else ""
 
 
 def _next(path: Path, cells: Sequence[CellReport], ran: NotebookRun | None) -> str:

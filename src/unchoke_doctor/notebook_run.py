@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from unchoke_doctor.code.source import SourceFile
 from unchoke_doctor.errors import MachineError, UsageError
 from unchoke_doctor.units import format_count
 
@@ -81,8 +82,7 @@ class NotebookRun:
 
 
 def run_notebook(
-    path: Path,
-    cells: Sequence[int],
+    source: SourceFile,
     *,
     steps: int | None = None,
     timeout_s: float = 600.0,
@@ -91,13 +91,15 @@ def run_notebook(
     kernel: str | None = None,
     say: Say = lambda _: None,
 ) -> NotebookRun:
-    """Run the code cells with these numbers in order, each for at most `timeout_s`; a script is the one cell 0."""
+    """Run the code cells in order, each for at most `timeout_s`; a script is the one cell 0."""
+    path = Path(source.path)
+    cells = [cell.number or 0 for cell in source.cells if cell.kind == "code"]
     folder = (cwd or path.absolute().parent).absolute()
     if not folder.is_dir():
         why = "cells run in it"
         raise UsageError(f"{folder} is not a folder", code="not-a-folder", why=why, try_=f"unchoke notebook {path} --run")
-    book = _book(path)
-    name, python, note = choose_kernel(kernel, _kernel_name(book))
+    name, python, note = choose_kernel(kernel, source.kernel)
+    tagged = {tag: [cell.number for cell in source.cells if tag in cell.tags] for tag in ("skip-execution", "raises-exception")}
     with tempfile.TemporaryDirectory(prefix="unchoke-", ignore_cleanup_errors=True) as made:
         scratch = Path(os.path.realpath(made))
         work = folder
@@ -107,7 +109,7 @@ def run_notebook(
         job: dict[str, Any] = {
             "read": str(path.absolute()), "shown": str(path.absolute()), "results": str(scratch / "cells.jsonl"),
             "records": str(scratch / "records"), "steps": steps, "timeout_s": timeout_s, "keep_going": keep_going,
-            "skip": _tagged(book, "skip-execution"), "may_fail": _tagged(book, "raises-exception"),
+            "skip": tagged["skip-execution"], "may_fail": tagged["raises-exception"],
             "scratch": str(scratch) if steps is not None else "", "folder": str(folder), "work": str(work),
         }  # fmt: skip
         (scratch / "job.json").write_text(json.dumps(job), encoding="utf-8")
@@ -291,30 +293,6 @@ def _kernels() -> Iterator[tuple[str, dict[str, Any]]]:
             except (OSError, ValueError):  # a broken specification is none
                 continue
             yield file.parent.name, {**spec, "folder": file.parent}
-
-
-def _book(path: Path) -> dict[str, Any]:
-    """The notebook as JSON; empty for a script, or where it can only be read by guessing its encoding."""
-    try:
-        book = json.loads(path.read_text(encoding="utf-8-sig")) if path.suffix == ".ipynb" else {}
-    except ValueError:
-        return {}
-    return book if isinstance(book, dict) else {}
-
-
-def _inner(value: Any, key: str) -> dict[str, Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _kernel_name(book: Mapping[str, Any]) -> str:
-    return str(_inner(_inner(book, "metadata"), "kernelspec").get("name") or "")
-
-
-def _tagged(book: Mapping[str, Any], tag: str) -> list[int]:
-    cells = book.get("cells")
-    found = enumerate(cells if isinstance(cells, list) else [], start=1)
-    return [number for number, cell in found if tag in (_inner(cell, "metadata").get("tags") or ())]
 
 
 def mirror(folder: Path, target: Path, *, without: Path | None = None) -> None:

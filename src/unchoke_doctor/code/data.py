@@ -196,33 +196,6 @@ def class_work(program: Program, owner: ast.ClassDef) -> SampleWork:
     return SampleWork("unknown")
 
 
-def is_peeked(program: Program, loader: ast.Call) -> bool:
-    """Is a loader made only to look at a batch: `next(iter(loader))` and nothing else?"""
-    statement = program.parents.get(loader)
-    names = [part.id for part in getattr(statement, "targets", ()) if isinstance(part, ast.Name)]
-    uses = [
-        node for name in names for node in _loads(program).get(name, ()) if program.function(node) is program.function(loader)
-    ]
-    around = [program.parents[node] for node in uses]
-    peeks = [isinstance(one, ast.Call) and program.last(one) == "iter" and _is_next(program, one) for one in around]
-    return bool(peeks) and all(peeks)
-
-
-def _is_next(program: Program, call: ast.Call) -> bool:
-    outer = program.parents.get(call)
-    return isinstance(outer, ast.Call) and program.last(outer) == "next"
-
-
-@remembered
-def _loads(program: Program) -> dict[str, list[ast.Name]]:
-    """Where the names of the program are read."""
-    found: dict[str, list[ast.Name]] = {}
-    for node in program.order:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.setdefault(node.id, []).append(node)
-    return found
-
-
 def is_decode(program: Program, call: ast.Call) -> bool:
     """Does this call read an image file?"""
     name = program.name(call)

@@ -27,12 +27,7 @@ LONGEST_CELL, LONGEST_LINE = 1_000_000, 200  # characters; what is longer, also 
 _LONGEST_OUTPUT = 200_000
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x08")  # colours and steps back
 Kind = Literal["code", "markdown", "raw"]
-_LANGUAGES = {
-    "ir": "R", "r": "R", "sql": "SQL", "bigquery": "SQL", "html": "HTML", "css": "CSS", "js": "JavaScript", "latex": "LaTeX",
-    "javascript": "JavaScript", "ijavascript": "JavaScript", "svg": "SVG", "cu": "CUDA", "sh": "shell", "script": "shell",
-    "!": "shell", "system": "shell", "sx": "shell", "cmd": "shell", "powershell": "PowerShell", "python2": "Python 2",
-    "markdown": "Markdown",
-}  # fmt: skip
+_SHORT_NAMES = frozenset({"r", "sql", "html", "css", "js", "svg"})
 _NESTED_IMPORT = re.compile(r"^[ \t]+(?:from|import)\s|[:;][ \t]*(?:from|import)\s", re.MULTILINE)
 
 
@@ -77,6 +72,7 @@ class Cell:
     """What the cell printed when it was last run, as text."""
     seconds: float | None = None
     """How long it ran then, where the notebook keeps the times."""
+    tags: tuple[str, ...] = ()
 
     @cached_property
     def lines(self) -> list[str]:
@@ -109,6 +105,8 @@ class SourceFile:
     encoding: str = "utf-8"
     scripts: tuple[SourceFile, ...] = ()
     name: str = ""
+    kernel: str = ""
+    """The Jupyter kernel that a notebook names."""
 
 
 def read_source(path: str | Path) -> SourceFile:
@@ -158,7 +156,8 @@ def _notebook(path: str, data: bytes) -> SourceFile:
     problems = [problem for part in (*cells, *(cell for script in scripts for cell in script.cells)) if (problem := part.problem)]
     if language != "python":
         problems.insert(0, SourceProblem(None, None, f"its language is {language_name(language)}, not Python: not read"))
-    return SourceFile(path, True, cells, tuple(problems), scripts=scripts)
+    kernel = _member(book, "metadata", "kernelspec", "name")
+    return SourceFile(path, True, cells, tuple(problems), scripts=scripts, kernel=kernel if isinstance(kernel, str) else "")
 
 
 def _written_scripts(path: str, cells: tuple[Cell, ...]) -> Iterator[SourceFile]:
@@ -176,8 +175,8 @@ def _written_scripts(path: str, cells: tuple[Cell, ...]) -> Iterator[SourceFile]
 
 
 def language_name(language: str) -> str:
-    """How people spell it: `R` for the kernel `ir`, `JavaScript` for `%%js`."""
-    return _LANGUAGES.get(language, language.capitalize() if language.isalpha() and language != "bash" else language)
+    """How people spell it: `R`, `HTML`, `Julia`."""
+    return language.upper() if language in _SHORT_NAMES else language.capitalize() if language != "bash" else language
 
 
 def _raw_cells(book: dict[str, Any]) -> Iterator[Any]:
@@ -230,7 +229,8 @@ def _cell(number: int, raw: Any, language: str) -> Cell:
         language=own.lower() if isinstance(own, str) and own else language,
         count=count if isinstance(count, int) else None,
     )
-    return replace(cell, outputs=_outputs(raw), seconds=_seconds(raw))
+    tags = tuple(tag for tag in _listed(_member(raw, "metadata", "tags")) if isinstance(tag, str))
+    return replace(cell, outputs=_outputs(raw), seconds=_seconds(raw), tags=tags)
 
 
 def _outputs(raw: dict[str, Any]) -> str:

@@ -22,7 +22,6 @@ _PARSERS = frozenset({
 })  # fmt: skip
 _OPENERS = frozenset({"h5py.File", "sqlite3.connect", "lmdb.open", "rasterio.open", "netCDF4.Dataset", "zarr.open"})
 _NETWORK = re.compile(r"/content/(?:g?drive)|^gs://|^s3://|^/gdrive|^\\\\\\\\|/Volumes/")
-_MANY_ITEMS = re.compile(r"paths?|files?|names|imgs?|images?|ids?|samples|keys|uuid", re.IGNORECASE)
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|data_?frame|frame|table|csv|annotations?|meta(?:data)?|labels?|data|boxes|bboxes|info)(?:_\w+)?$|_df$",
     re.IGNORECASE,
@@ -55,16 +54,6 @@ _TEXTS: dict[str, tuple[Kind, str, str]] = {
         "choke",
         "compares all rows of the table for each sample, in every epoch",
         "group the table once in {init} (`dict(tuple(df.groupby(column)))`, or `set_index` and `.at`) and look it up here",
-    ),
-    "index": (
-        "note",
-        "searches a list from its beginning for each sample",
-        "make a dictionary `{{item: position}}` once in {init}",
-    ),
-    "sql": (
-        "note",
-        "asks the database for each sample",
-        "read the rows once in {init}, or make sure that the column has an index",
     ),
 }
 """Kind, message and fix of each fact."""
@@ -111,11 +100,7 @@ def _fact(program: Program, node: ast.Call | ast.Subscript) -> str:
     if name in _PARSERS | _OPENERS and first is not None and not per_sample(program, first):
         mapped = value(program, given(program, node, "mmap_mode"))
         return "open" if name in _OPENERS else "parse" if mapped is UNKNOWN or not mapped else ""
-    if last == "index" and receiver is not None and first is not None and _MANY_ITEMS.search(program.text(receiver)):
-        return "index" if per_sample(program, first) and not per_sample(program, receiver) else ""
-    if last == "query" and receiver is not None and _TABLE.search(program.text(receiver)):
-        return "scan"
-    return "sql" if last == "execute" and first is not None and "select" in program.text(first).lower() else ""
+    return "scan" if last == "query" and receiver is not None and _TABLE.search(program.text(receiver)) else ""
 
 
 def _scans(program: Program, node: ast.Subscript) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.data import Feed, Loader, class_work, feeds, is_decode, is_peeked, loaders, size_of, transform_steps
+from unchoke_doctor.code.data import Feed, Loader, class_work, feeds, is_decode, loaders, size_of, transform_steps
 from unchoke_doctor.code.program import LOOPS
 from unchoke_doctor.code.trace import MISSING, UNKNOWN, argument, argument_values, given, origins, values
 from unchoke_doctor.fixes import add_keyword
@@ -23,7 +23,7 @@ _LARGE_PX = 96
 
 
 def check(case: Case) -> Iterator[Hit]:
-    own = [one for one in loaders(case.program) if case.program.is_own(one.call) and not is_peeked(case.program, one.call)]
+    own = [one for one in loaders(case.program) if case.program.is_own(one.call) and not _is_peeked(case, one.call)]
     alone = [one for one in own if all(number in (0, None, False) for number in one.workers)]
     decoding = [(loader, why) for loader in alone if (why := _work_per_sample(case, loader))]
     if decoding:
@@ -33,6 +33,14 @@ def check(case: Case) -> Iterator[Hit]:
     yield from _trainer_hits(case)
     yield from _library_hits(case)
     yield from _loop_hits(case)
+
+
+def _is_peeked(case: Case, loader: ast.Call) -> bool:
+    """Is a loader made only to look at a batch: `next(iter(loader))` and nothing else?"""
+    targets: list[ast.expr] = getattr(case.program.parents.get(loader), "targets", [])
+    name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
+    peeks = case.texts.count(f"next(iter({name}))") if name else 0
+    return peeks > 0 and len(re.findall(rf"\b{name}\b", case.texts)) == peeks + 1
 
 
 def _loader_hit(case: Case, some: list[tuple[Loader, str]]) -> Hit:

@@ -64,8 +64,3 @@ from torch.utils.data import Dataset
 class Photos(Dataset):
     def __getitem__(self, i):
         return json.load(open(self.paths[i]))
-# === a query for each sample
-from torch.utils.data import Dataset
-class Rows(Dataset):
-    def __getitem__(self, i):
-        return self.db.execute("select x from rows where id = ?", (i,)).fetchall()  # expect: note code
