@@ -19,9 +19,9 @@ import typer
 
 import unchoke
 import unchoke_doctor
+from unchoke.cli.commands import DoctorCommand
 from unchoke.cli.help_page import placeholder, typed_form
 from unchoke.cli.main import app
-from unchoke.cli.profile_commands import DoctorCommand
 from unchoke.core import atomic, errors, listing, record
 from unchoke.core.keywords import keyword_type, settings_of
 from unchoke.core.settings import OPTIONS, Group, flag, help_of

@@ -15,9 +15,9 @@ import typer
 from make_reference import build_pages, build_stub
 
 import unchoke
-from unchoke.cli.main import app, join_expect
+from unchoke.cli.commands import DoctorCommand
+from unchoke.cli.main import app, join_expect, name_script
 from unchoke.cli.misuse import PARSER_ERROR
-from unchoke.cli.profile_commands import DoctorCommand, name_script
 from unchoke.core.errors import UsageError
 from unchoke.core.settings import OPTIONS, flag
 from unchoke_doctor.__main__ import build_parser, parse_words

@@ -24,8 +24,7 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from unchoke.cli.main import app, join_expect
-from unchoke.cli.profile_commands import name_script
+from unchoke.cli.main import app, join_expect, name_script
 from unchoke.core.brief_waits import wait_briefly
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -59,10 +59,6 @@ def complete_preset(incomplete: str) -> list[str]:
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
-def complete_device(incomplete: str) -> list[str]:
-    return [name for name in _WORDS["device"] if name.startswith(incomplete)]
-
-
 def complete_encoder(incomplete: str) -> list[str]:
     """Names of timm's networks."""
     return [name for name in encoder_names() if name.startswith(incomplete)]

@@ -1,41 +1,72 @@
 """The options of the command line: those of the table of settings, and the few that many commands have beside them.
 
-`takes("fit")` gives a command function the settings of that command: typer reads a function's signature, so the decorator writes
-it. Inside the command they arrive together, as a dictionary of what was typed.
+`command` makes a command of a function: typer reads a signature, so the decorator writes it.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from enum import Enum
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
+import unchoke
 from unchoke.cli.completion import complete_run, complete_setting
+from unchoke.cli.showing import Result, hush_profiler, show
 from unchoke.core.settings import OPTIONS, TYPES, flag, flag_off, help_of, options_of
 
+if TYPE_CHECKING:
+    from unchoke.runs.report.console import Console
 
-def takes(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the decorated command the settings of the function `name`; its first argument is a dictionary of what was typed."""
-    taken = options_of(name)
+Out = Annotated[Path | None, typer.Option("--out", help="Workspace folder (default unchoke-out).", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout; the last one is the result.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
+Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
+HomeRun = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest or best.", autocompletion=complete_run)]
+"""One in the workspace it was trained in."""
+Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.", autocompletion=complete_run)]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "typed"]
 
-        @wraps(command)
-        def wrapped(**values: Any) -> None:
-            typed = {name: _plain(values.pop(name)) for name in taken}
-            command(typed, **values)
+def command(app: typer.Typer, name: str, short_help: str = "", heading: str | None = None) -> Callable[[Any], Any]:
+    """Make the decorated function the command `name` of `app`.
 
-        parameters = [_parameter(setting, name) for setting in taken]
+    Its options are the settings of the function of its name in `import unchoke`, its own parameters, and --json. They go to that
+    function, or to the decorated one if that returns something.
+    """
+
+    def decorate(function: Callable[..., Result | None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True, locals={"Console": object})
+        declared = signature.parameters
+        own = [one for one in declared.values() if one.name != "console" and one.kind != one.VAR_KEYWORD]
+        if "json" not in declared:
+            own.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+        parameters = [_parameter(setting, function.__name__) for setting in options_of(function.__name__)]
         parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return wrapped
+
+        @wraps(function)
+        def run(**typed: Any) -> None:
+            values = {key: _plain(value) for key, value in typed.items() if key != "json" or key in declared}
+            hush_profiler(values.get("profile") or name == "profile train")
+
+            def work(console: Console) -> Result:
+                if signature.return_annotation is None:
+                    found: Result = getattr(unchoke, function.__name__)(on_event=console.on_event, **values)
+                    return found
+                result = function(console, **values) if "console" in declared else function(**values)
+                assert result is not None
+                return result
+
+            show(name, typed["json"], work)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(name.split()[-1], short_help=short_help or None, rich_help_panel=heading)(run)
+        return run
 
     return decorate
 
@@ -60,18 +91,6 @@ def typed_as(annotation: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
     return tuple(value) if isinstance(value, list) else value
-
-
-Out = Annotated[Path | None, typer.Option("--out", help="Workspace folder (default unchoke-out).", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout; the last one is the result.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Work in the background; see `unchoke runs watch`.")]
-Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
-On = Annotated[
-    str | None,
-    typer.Option("--on", help="The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone."),
-]
-HomeRun = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest or best.", autocompletion=complete_run)]
-"""One in the workspace it was trained in."""
-Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.", autocompletion=complete_run)]

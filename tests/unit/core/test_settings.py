@@ -211,15 +211,16 @@ def typed_again(words: list[str]) -> dict[str, Any]:
     import typer
     from typer.testing import CliRunner
 
-    from unchoke.cli.options import takes
+    from unchoke.cli.options import command
+    from unchoke.cli.showing import PlainResult
 
     seen: dict[str, Any] = {}
     app = typer.Typer()
 
-    @app.command()
-    @takes("fit")
-    def fit(typed: dict[str, Any]) -> None:
+    @command(app, "fit")
+    def fit(**typed: Any) -> Any:
         seen.update(typed)
+        return PlainResult({}, "")
 
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
