@@ -382,7 +382,7 @@ def step_table(step: Mapping[str, Any], *, undisturbed: bool) -> str:
 def share_words(record: RunRecord) -> str:
     """``forward 31 %, backward 53 %, evaluation 5 %``: the time of training in one line."""
     rows = training_stages(record)
-    total_s = sum(row.seconds for row in rows)
+    total_s = sum(row.seconds for row in rows) or 1.0
     known = [(_STAGE_WORDS.get(row.stage, (row.stage, ""))[0], row.seconds / total_s) for row in rows]
     return ", ".join(f"{word} {share * 100:.0f} %" for word, share in known if share >= 0.005)
 
