@@ -43,9 +43,9 @@ from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.training.build_record import TrainingOutcome, as_typed, build_record
 from unchoke.training.network.distributed import taking_part
-from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.results import FitResult, FollowerResult
 from unchoke.training.run_training import Trainer, keeping_stretches, record_run
+from unchoke.training.step_profiler import profiled_if_asked
 
 _BATCH = 8
 """Patches that are judged at once."""
@@ -174,7 +174,7 @@ def _run(
             baselines = _judge_baselines(session, material, trees)
         with session.stage("report", "gallery"):
             pictures = _gallery(session, material, features, segmenter)
-            parts = _origin(session, material, features) | _scores(scores, notes) | pictures | baselines | profiled.about()
+            parts = _origin(session, material, features) | _scores(scores, notes) | pictures | baselines | profiled
             num_run = features.num_items_run if features else 0
             record = build_record(session, run, trained, num_images_run=num_run, **parts)
             atomic.write_text(folder / "predictions.csv", _patch_table(material, trained))

@@ -16,8 +16,7 @@ from unchoke.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     import torch
-
-    from unchoke.training.network.estimate_memory import PassCost
+    from torch import nn
 
 _CLASSES, _BANDS, _PATCH_PX, _STRIDES = 10, 4, 256, (4, 8, 16, 32)
 _PICTURES, _VECTORS, _PATCHES = 16, 256, 8
@@ -35,10 +34,6 @@ class OperationBudget:
     fits: int = 0
     why_not: str = ""
 
-    @classmethod
-    def of(cls, operation: str, about: str, cost: PassCost, limit_bytes: int) -> OperationBudget:
-        return cls(operation, about, cost.batch, cost.peak_bytes, cost.largest(limit_bytes))
-
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -52,52 +47,48 @@ class OperationBudget:
 
 
 def count_operations(settings: Settings, device: torch.device, limit_bytes: int) -> list[OperationBudget]:
-    """Every operation beside training through a network."""
-    return [*_photos(settings, device, limit_bytes), *_masks(settings, device, limit_bytes)]
-
-
-def _photos(settings: Settings, device: torch.device, limit_bytes: int) -> Iterator[OperationBudget]:
+    """Every operation beside training through a network; masks of a network that has no pyramid say why not."""
     from torch import nn
 
     from unchoke.features.encoders import bare_encoder
     from unchoke.training.network.estimate_memory import count_pass
 
+    def count(name: str, about: str, network: nn.Module, shape: tuple[int, ...], batch: int, training: bool) -> OperationBudget:
+        fixed, spent = count_pass(network, shape, batch=batch, device=device, training=training)
+        fits = max(0, (limit_bytes - fixed) * batch // max(1, spent))
+        return OperationBudget(name, about, batch, fixed + spent, fits)
+
     encoder = bare_encoder(settings.encoder, input_px=settings.input_px)
     side, dim = encoder.spec.preprocess.size_px, encoder.spec.dim
-    frozen = count_pass(encoder.module, (3, side, side), batch=_PICTURES, device=device, training=False)
-    yield OperationBudget.of("extraction", f"the whole network, frozen, in float32 at {side} px", frozen, limit_bytes)
     head = nn.Sequential(nn.Linear(dim, dim // 2 or 1), nn.GELU(), nn.Linear(dim // 2 or 1, _CLASSES))
-    trained = count_pass(head, (dim,), batch=_VECTORS, device=device, training=True)
-    yield OperationBudget.of("heads", f"one mlp of {_CLASSES} classes on {dim} cached features", trained, limit_bytes)
-
-
-def _masks(settings: Settings, device: torch.device, limit_bytes: int) -> Iterator[OperationBudget]:
-    """The pyramid of patches, and a decoder on it; a network that has none says so."""
-    names = ("mask features", "mask decoder")
+    about = f"the whole network, frozen, in float32 at {side} px", f"one mlp of {_CLASSES} classes on {dim} cached features"
+    found = [
+        count("extraction", about[0], encoder.module, (3, side, side), _PICTURES, False),
+        count("heads", about[1], head, (dim,), _VECTORS, True),
+    ]
     try:
-        costs = _count_masks(settings, device)
+        for name, words, network, shape, training in _mask_networks(settings, device):
+            found.append(count(name, words, network, shape, _PATCHES, training))
     except (UnchokeError, ImportError) as error:
-        yield from (OperationBudget(name, "", why_not=getattr(error, "what", str(error))) for name in names)
-        return
-    about = (f"the pyramid of {_PATCH_PX} px patches of {_BANDS} bands", f"an fpn on that pyramid, {_CLASSES} classes")
-    for name, words, cost in zip(names, about, costs, strict=True):
-        yield OperationBudget.of(name, words, cost, limit_bytes)
+        names = ("mask features", "mask decoder")
+        found += [OperationBudget(name, "", why_not=getattr(error, "what", str(error))) for name in names]
+    return found
 
 
-def _count_masks(settings: Settings, device: torch.device) -> tuple[PassCost, PassCost]:
+def _mask_networks(settings: Settings, device: torch.device) -> Iterator[tuple[str, str, nn.Module, tuple[int, ...], bool]]:
+    """The pyramid of patches, and a decoder on it."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from unchoke.features.pyramid import PyramidSpec, bare_pyramid
     from unchoke.masks.segmenter import Segmenter, SegmenterConfig
-    from unchoke.training.network.estimate_memory import count_pass
 
     spec = PyramidSpec(settings.encoder, "", _BANDS, _PATCH_PX, _STRIDES, ())
     shape = (_BANDS, _PATCH_PX, _PATCH_PX)
     frozen = bare_pyramid(spec).requires_grad_(False)
-    cost = count_pass(frozen, shape, batch=_PATCHES, device=device, training=False)
+    yield "mask features", f"the pyramid of {_PATCH_PX} px patches of {_BANDS} bands", frozen, shape, False
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         channels = tuple(int(level.shape[1]) for level in frozen(torch.empty((1, *shape), device=device)))
     known = PyramidSpec(settings.encoder, "", _BANDS, _PATCH_PX, _STRIDES, channels)
     decoder = Segmenter(SegmenterConfig(known, _CLASSES, decoder="fpn", bands=True, scores=True))
-    return cost, count_pass(decoder, (decoder.config.row_length,), batch=_PATCHES, device=device, training=True)
+    yield "mask decoder", f"an fpn on that pyramid, {_CLASSES} classes", decoder, (decoder.config.row_length,), True

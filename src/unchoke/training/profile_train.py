@@ -25,9 +25,8 @@ from unchoke.runs.report.view import step_table
 from unchoke.runs.session import Session, open_session
 from unchoke.training.build_record import as_typed, machine_facts
 from unchoke.training.pipeline import prepare_training
-from unchoke.training.profiled import plan_profile, profile_record, profiling, too_short
 from unchoke.training.run_training import Trainer
-from unchoke.training.step_profiler import StepProfiler
+from unchoke.training.step_profiler import StepProfiler, plan_profile, profile_record, profiling, too_short
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from unchoke.training.build_record import (
     prediction_extra,
 )
 from unchoke.training.data import Problem, digest_judged
-from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.scoring.judge import ScoredOutputs, compare_before, judge, predictions_table
 from unchoke.training.scoring.learning_curve import measure_curve
 from unchoke.training.scoring.predictions import GROUP
+from unchoke.training.step_profiler import profiled_if_asked
 
 
 class Trainer(Protocol):
@@ -66,7 +66,7 @@ def run_training(
         curve = _learning_curve(session, trained, problem, groups)
         trained.save(folder / "checkpoints" / "best_head.pt", prediction_extra(material.encoder, temperature=judged.temperature))
         with session.stage("report"):
-            parts = photo_parts(session, material, judged) | profiled.about() | curve
+            parts = photo_parts(session, material, judged) | profiled | curve
             if material.group_gap:
                 parts["group_gap"] = material.group_gap
             if (corrected := compare_before(session, run, problem, judged)) is not None:

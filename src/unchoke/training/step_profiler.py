@@ -1,8 +1,8 @@
-"""torch.profiler on a few steps of a training: a trace file for each cycle, and what each operator took.
+"""A training under torch.profiler: a trace file for each cycle of steps, a page of it, and what each operator took.
 
-In: a `ProfilePlan`, and a loop that says when a step is over. Out: `*.pt.trace.json` files (for Perfetto, `vizviewer`, our own
-viewer), the operators with their times and memory, and where the time went in steps that ran without the profiler. It changes
-nothing that is computed. Nothing is rendered here.
+In: which steps to record (a `ProfilePlan`), and a loop that says when a step is over. Out: `*.pt.trace.json` files in
+`logs/profiler/` (for Perfetto, `vizviewer`, our own viewer), the operators with their times and memory, and where the time went
+in steps that ran without the profiler. It changes nothing that is computed, nor which run it is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ import torch
 
 from unchoke.core import atomic
 from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, StageTally
+from unchoke.core.errors import UsageError
 from unchoke.core.record import OperatorRecord
+from unchoke.core.units import format_count
 from unchoke.machine.backend import is_operator_row, profiled_activities, unseen_kernels
+from unchoke.runs.session import Session
+from unchoke.runs.trace.trace_html import save_trace_html
 from unchoke.runs.trace.trace_source import OWN_NOTES
 
 PREFIX = "unchoke."
@@ -28,6 +32,8 @@ PREFIX = "unchoke."
 _STEP = "ProfilerStep"
 _OWN = "profiler"
 _NOTHING = nullcontext()
+_TOP = 10
+_RANKED_BY = ("self_cpu_s", "self_device_s", "self_cpu_bytes", "self_device_bytes")
 
 
 @dataclass(frozen=True)
@@ -148,12 +154,9 @@ class StepProfiler(LoopProfiler):
         profile.export_chrome_trace(str(built))
         atomic.adopt(built, trace)
         self.traces.append(trace)
-        self.operators = [_operator(row) for row in profile.key_averages() if _is_operator(row)]
-
-
-def _is_operator(row: Any) -> bool:
-    """Not one of our marks, and not a kernel: its time on the device is told with the operator that launched it."""
-    return is_operator_row(row) and not row.key.startswith((PREFIX, _STEP))
+        self.operators = [
+            _operator(row) for row in profile.key_averages() if is_operator_row(row) and not row.key.startswith((PREFIX, _STEP))
+        ]  # not one of our marks, nor a kernel
 
 
 def _operator(row: Any) -> OperatorRecord:
@@ -174,4 +177,76 @@ def _since(before: StageTally, now: StageTally) -> StageTally:
     return {
         name: (seconds - before.get(name, (0.0, 0))[0], calls - before.get(name, (0.0, 0))[1])
         for name, (seconds, calls) in now.items()
+    }
+
+
+# -- in a session --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def profiled_if_asked(session: Session, name: str) -> Iterator[dict[str, Any]]:
+    """With `--profile`, record the first steps of the training inside. What is yielded then holds what the run's record keeps."""
+    found: dict[str, Any] = {}
+    if not session.settings.profile:
+        yield found
+        return
+    with profiling(session, plan_profile(session, name)) as profiler:
+        yield found
+    if profiler.traces:
+        found["profile"] = profile_record(session, profiler)
+    else:
+        session.warn(
+            f"nothing was profiled: {too_short(profiler)}; --profile-wait 0 --profile-warmup 0 begins with the first step"
+        )
+
+
+def plan_profile(session: Session, name: str, *, stops: bool = False) -> ProfilePlan:
+    """Which steps the settings ask for, and where the files go."""
+    settings = session.settings
+    if (settings.devices or 1) > 1:
+        raise UsageError(
+            f"--devices {settings.devices} cannot be profiled",
+            code="options-conflict",
+            why="a profile is taken in one process, and the training would run in others",
+            try_="leave --devices out for the profile: the steps are the same",
+        )
+    steps = settings.profile_wait, settings.profile_warmup, settings.profile_active, settings.profile_repeat
+    return ProfilePlan(session.workspace.profiler_logs, name, *steps, stops=stops)
+
+
+@contextmanager
+def profiling(session: Session, plan: ProfilePlan) -> Iterator[StepProfiler]:
+    """Have whatever trains in this session do so under a profiler."""
+    session.profiler = profiler = StepProfiler(plan)
+    try:
+        yield profiler
+    finally:
+        session.profiler = None
+
+
+def too_short(profiler: StepProfiler) -> str:
+    """Why there is no trace."""
+    first = profiler.plan.wait + profiler.plan.warmup + 1
+    return f"the training was over after {format_count(profiler.num_steps, 'step')}, and step {first} is the first to be recorded"
+
+
+def profile_record(session: Session, profiler: StepProfiler) -> dict[str, Any]:
+    """What was recorded, as plain data with paths inside the workspace; a page is written for each trace."""
+    plan = profiler.plan
+    with session.stage("profile", format_count(len(profiler.traces), "trace")):
+        pages = [
+            save_trace_html(trace, trace.with_name(trace.name.removesuffix(".pt.trace.json") + ".html"))
+            for trace in profiler.traces
+        ]
+    operators, root = profiler.operators, session.workspace.root
+    leading = {one.name for by in _RANKED_BY for one in sorted(operators, key=lambda one: -float(getattr(one, by)))[:_TOP]}
+    return {
+        "schedule": {name: getattr(plan, name) for name in ("wait", "warmup", "active", "repeat")},
+        "num_steps": profiler.num_recorded,
+        "traces": [trace.relative_to(root).as_posix() for trace in profiler.traces],
+        "pages": [page.relative_to(root).as_posix() for page in pages],
+        "cpu_s": sum(one.self_cpu_s for one in operators),
+        "device_s": sum(one.self_device_s for one in operators),
+        "num_operators": len(operators),
+        "operators": [one.to_dict() for one in operators if one.name in leading],
     }

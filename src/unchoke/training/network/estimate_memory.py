@@ -153,29 +153,11 @@ def _like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
 
 
-@dataclass(frozen=True)
-class PassCost:
-    """The most that a pass of `batch` samples takes: `fixed_bytes` whatever the batch, `batch_bytes` for these samples."""
-
-    batch: int
-    fixed_bytes: int
-    batch_bytes: int
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.fixed_bytes + self.batch_bytes
-
-    def largest(self, limit_bytes: int) -> int:
-        """How many samples at once stay below a limit."""
-        return max(0, (limit_bytes - self.fixed_bytes) * self.batch // max(1, self.batch_bytes))
-
-
 def count_pass(
     network: nn.Module, sample_shape: tuple[int, ...], *, batch: int, device: torch.device, training: bool
-) -> PassCost:
-    """Count a forward pass of a network by itself; with `training` also its gradients, and what AdamW keeps.
-
-    Its weights are replaced by shapes: it cannot compute afterwards.
+) -> tuple[int, int]:
+    """The most that a forward pass of a network takes: bytes whatever the batch, and bytes for these samples. With `training`
+    also its gradients, and what AdamW keeps. Its weights are replaced by shapes: it cannot compute afterwards.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fake_on(network, device)
@@ -186,9 +168,8 @@ def count_pass(
                 torch.autograd.backward(found.float().sum())
     weights = tensor_bytes([*network.parameters(), *network.buffers()])
     moved = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad) if training else 0
-    given = 4 * batch * math.prod(sample_shape)
-    spent = int(SLACK * (tensors.peak_bytes + given)) + _SCRATCH * tensors.largest_bytes
-    return PassCost(batch, 2 * weights + 3 * moved + _SCRATCH_BYTES, spent)
+    spent = int(SLACK * (tensors.peak_bytes + 4 * batch * math.prod(sample_shape))) + _SCRATCH * tensors.largest_bytes
+    return 2 * weights + 3 * moved + _SCRATCH_BYTES, spent
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
