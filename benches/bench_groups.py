@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from unchoke.data.likely_groups import find_likely_group
+from unchoke.data.groups import find_likely_group
 
 Table = tuple[str, int, str, str | None]
 SEEN: list[Table] = [

@@ -106,8 +106,7 @@ def curate(
 
 def _told_by_check(prepared: Inspection) -> list[str]:
     """What `check` says of the data and is no finding here: such as files and rows that are no samples at all."""
-    from unchoke.data.copies import COPY_CODES
-    from unchoke.data.preflight import FATAL_PROBLEMS
+    from unchoke.data.file_findings import COPY_CODES, FATAL_PROBLEMS
 
     told = [one for one in prepared.findings if one.severity != "info" and one.code not in {*FATAL_PROBLEMS, *COPY_CODES}]
     return [f"{one.severity} {one.code}: {one.message}" for one in told]
@@ -164,8 +163,8 @@ def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _N
     """The photos of a folder that are not among the samples and can be read."""
     from unchoke.core.input_file import size_and_time
     from unchoke.core.listing import FileEntry
+    from unchoke.data.file_findings import FATAL_PROBLEMS
     from unchoke.data.inspect_samples import inspect_samples
-    from unchoke.data.preflight import FATAL_PROBLEMS
     from unchoke.training.predict import list_images
 
     labelled = prepared.samples

@@ -26,21 +26,27 @@ from unchoke.core.settings import ANYTHING, Settings, preset_values
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
-from unchoke.data.copies import find_unscored, keep_one_copy
-from unchoke.data.corrections import CorrectedSamples, apply_corrections, find_corrections, one_side
-from unchoke.data.earlier_sides import MOVED, count_moved
+from unchoke.data.corrections import CorrectedSamples, apply_corrections, find_corrections, one_split
+from unchoke.data.earlier_splits import MOVED, count_moved, keep_left_out
+from unchoke.data.file_findings import (
+    FATAL_PROBLEMS,
+    can_be_left_out,
+    diagnose_files,
+    diagnose_room,
+    estimate_need,
+    find_unscored,
+    keep_one_copy,
+    measure_room,
+    parse_expect,
+)
 from unchoke.data.inspect_samples import inspect_file, inspect_samples, settle_facts
-from unchoke.data.left_out import keep_left_out
 from unchoke.data.manifest import recall_manifest
-from unchoke.data.named_dataset import load_dataset
-from unchoke.data.preflight import FATAL_PROBLEMS, can_be_left_out, diagnose_files, parse_expect
-from unchoke.data.resources import diagnose_room, estimate_need, measure_room
 from unchoke.data.sample_set import DataSource, Samples, Scan
 from unchoke.data.scan import scan_samples
 from unchoke.data.splits import assign_splits
 from unchoke.data.targets import check_target_names
-from unchoke.data.value_findings import diagnose_fold_names, diagnose_folds, diagnose_sides, diagnose_values
-from unchoke.data.worker_trial import ImageSet, WorkerTrial, try_worker
+from unchoke.data.value_findings import diagnose_fold_names, diagnose_folds, diagnose_splits, diagnose_values
+from unchoke.data.worker_trial import ImageSet, WorkerTrial, load_dataset, try_worker
 from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
@@ -217,7 +223,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             inspect_samples, workspace=session.workspace, threads=threads, on_event=session.on_event, loading=loading
         )
         facts = inspect(scan.samples, decode=decode)
-        recalled = recall_sides_before(session, scan)
+        recalled = recall_splits_before(session, scan)
         previous = tied_before(recalled, corrected)
         samples, facts = (
             _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
@@ -241,8 +247,8 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             )  # what closes the gate is said as `check` says it: all at once, not of broken files
             of_files = _diagnose(session, samples, facts)
         given = bool(scan.samples.frame["split"].ne("").any())
-        of_values = diagnose_values(samples, settings) + diagnose_sides(samples, settings, given=given)
-        of_values += diagnose_fold_names(scan.samples) + diagnose_folds(samples)
+        of_values = [*diagnose_values(samples, settings), *diagnose_splits(samples, settings, given=given)]
+        of_values += [*diagnose_fold_names(scan.samples), *diagnose_folds(samples)]
         findings = scan.findings + of_values + of_files
         default_encoder = settings.encoder == Settings().encoder
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
@@ -267,7 +273,7 @@ def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
     return Scan(corrected.samples, scan.findings + list(corrected.findings), scan.choices, scan.dropped), corrected
 
 
-def recall_sides_before(session: Session, scan: Scan) -> pd.DataFrame | None:
+def recall_splits_before(session: Session, scan: Scan) -> pd.DataFrame | None:
     """The earlier manifest, with the sides of photos that were left out for a while and are back."""
     workspace = session.workspace
     recalled = recall_manifest(workspace.manifest_file, session.warn)
@@ -282,7 +288,7 @@ def tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> p
     group_of = dict(zip(frame["sample_id"].tolist(), frame["group"].tolist(), strict=True))
     groups = [group_of[name] if name in corrected.tied else "" for name in previous["sample_id"].tolist()]
     columns = [name for name in ("split", "fold") if name in previous.columns]
-    sides = {name: one_side(groups, [str(one) for one in previous[name].tolist()]) for name in columns}
+    sides = {name: one_split(groups, [str(one) for one in previous[name].tolist()]) for name in columns}
     return previous.assign(**sides, **{MOVED: sides["split"] != previous["split"].to_numpy()})
 
 

@@ -7,7 +7,6 @@ no clear answer, become a `UsageError` that lists the columns there are. Cells a
 from __future__ import annotations
 
 import difflib
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError
 from unchoke.data.image_files import FileMatcher
 from unchoke.data.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
-from unchoke.data.table import is_missing
+from unchoke.data.table import is_missing, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,14 +160,7 @@ def _speaks_for(column: pd.Series[str], option: str) -> bool:
         return splits
     if option == "--label":
         return not splits and 1 < len(distinct) <= len(column) / 2
-    return bool(distinct) and all(_is_number(cell) for cell in distinct)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    return bool(distinct) and all(is_number(cell) for cell in distinct)
 
 
 def describe_columns(table: pd.DataFrame) -> str:

@@ -355,13 +355,13 @@ def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple
     tied = {root(own[photo]) for photo, _ in pairs}
     merged = [root(own[name]).removeprefix("group ") if root(own[name]) in tied else "" for name in names]
     joined = [one or group for one, group in zip(merged, groups, strict=True)]
-    sides = one_side(merged, samples.frame["split"].tolist())
+    sides = one_split(merged, samples.frame["split"].tolist())
     told = samples.group_name or "corrections"
     changed = replace(samples.with_columns(group=_text(joined), split=_text(sides)), group_name=told)
     return changed, len(pairs), frozenset(name for name, one in zip(names, merged, strict=True) if one)
 
 
-def one_side(groups: Sequence[str], sides: Sequence[str]) -> list[str]:
+def one_split(groups: Sequence[str], sides: Sequence[str]) -> list[str]:
     """Sides such that each group has one: where most of it was; where that is undecided, the side that trains, if it is among
     them.
     """

@@ -29,7 +29,7 @@ from unchoke.core.stores import NO_STAMP, READS_AT_ONCE, read_url
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 from unchoke.data.alike import Rows, places_in
-from unchoke.data.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
+from unchoke.data.file_findings import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.data.sample_set import Samples
 from unchoke.jobs.loader_processes import LoaderProcesses, preload_workers, start_at_once, worth_processes
 from unchoke.pixels.image import (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FIXED_COLUMNS = ("sample_id", "path", "relative", "size_bytes", "mtime_ns", "group", "split", "fold", "likely_group")
 LIKELY_GROUP = FIXED_COLUMNS[-1]
+SPLITS = ("train", "val", "test")
 _INPUT_PREFIX = "input/"
 SPLIT_WORDS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",

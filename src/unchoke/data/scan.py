@@ -24,14 +24,12 @@ from unchoke.core.stores import explain_missing
 from unchoke.core.units import format_count
 from unchoke.core.urls import url_behind
 from unchoke.core.workspace import Workspace
-from unchoke.data.class_labels import diagnose_labels
-from unchoke.data.excluded import exclude_files
-from unchoke.data.image_files import WORKSPACE_MARK, FolderFiles, diagnose_names, diagnose_special, find_files
-from unchoke.data.likely_groups import diagnose_ungrouped
-from unchoke.data.path_groups import find_path_group, path_word, read_path_groups
+from unchoke.data.groups import diagnose_ungrouped, find_path_group, path_word, read_path_groups
+from unchoke.data.image_files import WORKSPACE_MARK, FolderFiles, diagnose_names, diagnose_special, exclude_files, find_files
 from unchoke.data.rows import scan_table
 from unchoke.data.sample_set import SPLIT_WORDS, DataSource, Scan, TaskSpec, build_samples
 from unchoke.data.table import TABLE_SUFFIXES, all_dropped
+from unchoke.data.value_findings import diagnose_labels
 
 
 def scan_samples(source: DataSource) -> Scan:
@@ -120,7 +118,7 @@ def scan_folders(source: DataSource) -> Scan:
     unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
     findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split, dropped=dropped)
     findings += [] if likely is None else diagnose_ungrouped(likely, splits)
-    return Scan(samples, exclusion.findings + findings + diagnose_labels(samples), choices, dropped)
+    return Scan(samples, [*exclusion.findings, *findings, *diagnose_labels(samples)], choices, dropped)
 
 
 def _refuse_columns(source: DataSource) -> None:

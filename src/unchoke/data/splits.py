@@ -21,14 +21,13 @@ from unchoke.core.fingerprint import hash_unit
 from unchoke.core.text_column import TextColumn
 from unchoke.core.units import format_count
 from unchoke.data.alike import Rows, codes_of, first_alike, row_type, text_of
-from unchoke.data.earlier_sides import EarlierSides, recall_sides
+from unchoke.data.earlier_splits import EarlierSplits, recall_splits
 from unchoke.data.quotas import OPEN, UnitColumns, fill_columns
-from unchoke.data.sample_set import Samples
+from unchoke.data.sample_set import SPLITS, Samples
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SIDES = ("train", "val", "test")
 _ROWS_PER_BIN = 10
 _MOST_BINS = 10
 _ELSEWHERE = OPEN - 1
@@ -92,8 +91,8 @@ def assign_splits(
     sides = _open_sides(names, wanted)
     shares = tuple(wanted[side] for side in sides)
     free = np.isin(codes, [place for place, name in enumerate(names) if _is_free(name, names, sides)])
-    earlier = recall_sides(previous, samples, "split", free=free)
-    placed = np.where(free, _renamed(earlier.sides, earlier.names, sides, OPEN), _renamed(codes, names, sides, _ELSEWHERE))
+    earlier = recall_splits(previous, samples, "split", free=free)
+    placed = np.where(free, _renamed(earlier.splits, earlier.names, sides, OPEN), _renamed(codes, names, sides, _ELSEWHERE))
     plan = _Plan(sides, tuple(share / sum(shares) for share in shares), placed, train=0)
     filled = _fill(samples, plan, draw)
     every = [*sides, *(name for name in names if name not in sides)]
@@ -118,15 +117,15 @@ def _assign_folds(
     samples: Samples, *, folds: int, fold: int, previous: pd.DataFrame | None, draw: _Draw
 ) -> tuple[Samples, list[Choice]]:
     _refuse_folds(samples, folds, fold)
-    earlier = recall_sides(previous, samples, "fold", free=np.ones(len(samples), bool))
+    earlier = recall_splits(previous, samples, "fold", free=np.ones(len(samples), bool))
     sticky = max(map(int, earlier.names), default=folds - 1) == folds - 1
-    placed = _renamed(earlier.sides, earlier.names if sticky else (), list(map(str, range(folds))), OPEN) if sticky else None
+    placed = _renamed(earlier.splits, earlier.names if sticky else (), list(map(str, range(folds))), OPEN) if sticky else None
     done = _divide(samples, placed, folds=folds, fold=fold, draw=draw)
     value = f"{folds} folds, {_manner(samples, draw)}: fold {fold} tests, fold {(fold + 1) % folds} validates"
     reason = "k-fold division was asked for"
     if not sticky:
         reason += " with another number of folds than before, so they were made anew"
-    return done, [Choice("split", value, reason + (earlier.words("fold") if sticky else ""), _evidence(done))]
+    return done, [Choice("split", value, reason + (earlier.describe("fold") if sticky else ""), _evidence(done))]
 
 
 def _follow_folds(samples: Samples, *, folds: int | None, fold: int, draw: _Draw) -> tuple[Samples, list[Choice]]:
@@ -163,7 +162,7 @@ def _divide(samples: Samples, placed: Rows | None, *, folds: int, fold: int, dra
     if (num_filled := len(np.unique(numbers))) < folds:
         raise _too_many_folds(folds, num_filled)
     splits = np.where(numbers == fold, 2, np.where(numbers == (fold + 1) % folds, 1, 0))
-    return samples.with_columns(split=text_of(splits, SIDES), fold=numbers)
+    return samples.with_columns(split=text_of(splits, SPLITS), fold=numbers)
 
 
 def _is_free(name: str, names: Sequence[str], sides: tuple[str, ...]) -> bool:
@@ -175,9 +174,9 @@ def _is_free(name: str, names: Sequence[str], sides: tuple[str, ...]) -> bool:
 def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ...]:
     """The sides that may receive rows: all when nothing is given, else train and whatever the given splits lack."""
     present = set(given) - {""}
-    lacking = [side for side in SIDES[1:] if wanted[side] > 0 and side not in present]
+    lacking = [side for side in SPLITS[1:] if wanted[side] > 0 and side not in present]
     if not present or not lacking:
-        return tuple(side for side in SIDES if wanted[side] > 0)
+        return tuple(side for side in SPLITS if wanted[side] > 0)
     return ("train", *lacking)
 
 
@@ -293,12 +292,12 @@ def _describe(
     sides: tuple[str, ...],
     *,
     shares: dict[str, float],
-    earlier: EarlierSides,
+    earlier: EarlierSplits,
     draw: _Draw,
     num_open: int,
 ) -> Choice:
     made = f"{'/'.join(f'{100 * share:.0f}' for share in shares.values())} {_manner(done, draw)}"
-    memory = earlier.words("split")
+    memory = earlier.describe("split")
     if not any(given):
         return Choice("split", made, f"no split was given{memory}", _evidence(done))
     missing = [side for side in sides if side not in given]
@@ -324,7 +323,7 @@ def _manner(samples: Samples, draw: _Draw) -> str:
 
 def _evidence(samples: Samples) -> dict[str, int]:
     codes, names = codes_of(samples.frame["split"])
-    return {side: _count(codes, names, side) for side in SIDES}
+    return {side: _count(codes, names, side) for side in SPLITS}
 
 
 def _refuse_shares(val_share: float, test_share: float) -> None:

@@ -6,6 +6,7 @@ decided in `columns`.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections import Counter
@@ -40,6 +41,14 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 def is_missing(cell: str) -> bool:
     """Whether a cell stands for no value: empty, NA, NaN, null. ("none" is a word, and may be a class.)"""
     return cell.strip().lower() in MISSING_WORDS
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a finite number."""
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
 
 
 def read_table(path: DataPlace) -> pd.DataFrame:

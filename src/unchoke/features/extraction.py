@@ -22,8 +22,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
-from unchoke.data.preflight import too_many_failed
-from unchoke.data.resources import measure_room
+from unchoke.data.file_findings import measure_room, too_many_failed
 from unchoke.features.cut import frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine

@@ -20,7 +20,7 @@ from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.units import format_bytes, format_count
-from unchoke.data.resources import measure_room
+from unchoke.data.file_findings import measure_room
 from unchoke.features.cut import NONE
 from unchoke.features.prepare_engine import OF_PYRAMIDS, refuse_unknown_precision
 from unchoke.features.pyramid import PyramidSpec, load_pyramid

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.fingerprint import digest, digest_bytes, digest_contents, digest_ids
 from unchoke.core.record import DataRecord
-from unchoke.data.copies import UnscoredSample, find_unscored
+from unchoke.data.file_findings import UnscoredSample, find_unscored
 from unchoke.data.sample_set import Samples
 
 ProblemKind = Literal["classification", "regression", "segmentation"]

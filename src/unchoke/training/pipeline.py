@@ -21,8 +21,8 @@ from unchoke.core.head_start import HeadStart
 from unchoke.core.settings import Settings
 from unchoke.core.text_column import TextColumn
 from unchoke.data.check_samples import Inspection, refuse_errors, set_aside, settle, tell_findings
+from unchoke.data.file_findings import estimate_need
 from unchoke.data.manifest import save_manifest
-from unchoke.data.resources import estimate_need
 from unchoke.features.cut import NONE
 from unchoke.features.encoders import check_encoder
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction

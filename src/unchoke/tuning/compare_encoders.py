@@ -268,9 +268,9 @@ def _num_wanted(minutes: float) -> int:
 def take_sample(session: Session, *, num: int) -> _Sample:
     """Up to `num` photos outside the test split, each class in its proportion, whatever order they come in."""
 
-    from unchoke.data.check_samples import recall_sides_before, scan_corrected, tied_before
+    from unchoke.data.check_samples import recall_splits_before, scan_corrected, tied_before
+    from unchoke.data.file_findings import FATAL_PROBLEMS
     from unchoke.data.inspect_samples import inspect_samples
-    from unchoke.data.preflight import FATAL_PROBLEMS
     from unchoke.data.splits import assign_splits
     from unchoke.data.targets import check_target_names
     from unchoke.features.prepare_engine import Picture
@@ -285,7 +285,7 @@ def take_sample(session: Session, *, num: int) -> _Sample:
         folds=settings.folds,
         fold=settings.test_fold,
         seed=settings.seed,
-        previous=tied_before(recall_sides_before(session, scan), corrected),
+        previous=tied_before(recall_splits_before(session, scan), corrected),
         weights=settings.target_weights,
     )
     chosen = spread(split.frame, num=num, by="label" if split.task.kind == "classification" else None)

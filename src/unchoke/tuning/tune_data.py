@@ -15,7 +15,7 @@ import pandas as pd
 from unchoke.core.errors import DataError, MachineError
 from unchoke.core.events import ignore
 from unchoke.core.fingerprint import hash_int
-from unchoke.data.check_samples import recall_sides_before, scan_corrected, tied_before
+from unchoke.data.check_samples import recall_splits_before, scan_corrected, tied_before
 from unchoke.data.splits import assign_splits
 from unchoke.data.targets import check_target_names
 from unchoke.features.encoders import Encoder
@@ -66,7 +66,7 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
         folds=settings.folds,
         fold=settings.test_fold,
         seed=settings.seed,
-        previous=tied_before(recall_sides_before(session, scan), corrected),
+        previous=tied_before(recall_splits_before(session, scan), corrected),
         weights=settings.target_weights,
     )
     unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")

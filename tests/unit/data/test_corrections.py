@@ -18,7 +18,7 @@ from unchoke.data.corrections import (
     append_corrections,
     apply_corrections,
     load_corrections,
-    one_side,
+    one_split,
 )
 from unchoke.data.sample_set import Samples, TaskSpec, build_samples
 
@@ -188,5 +188,5 @@ def test_a_labelled_photo_outside_the_data_is_added(tmp_path: Path) -> None:
 
 
 def test_group_goes_to_its_majority_side() -> None:
-    sides = one_side(["g", "g", "g", "h", "h", ""], ["test", "test", "train", "val", "train", "test"])
+    sides = one_split(["g", "g", "g", "h", "h", ""], ["test", "test", "train", "val", "train", "test"])
     assert sides == ["test", "test", "test", "train", "train", "test"]

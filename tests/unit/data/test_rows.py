@@ -11,7 +11,7 @@ import pytest
 
 from errors import refused
 from unchoke.core.findings import Finding
-from unchoke.data.preflight import can_be_left_out
+from unchoke.data.file_findings import can_be_left_out
 from unchoke.data.sample_set import DataSource, Scan
 from unchoke.data.scan import scan_samples
 

@@ -1,4 +1,4 @@
-"""Contradictions within labels, targets and sides."""
+"""Contradictions within labels, targets and splits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from unchoke.core.settings import Settings, validate
 from unchoke.data.sample_set import Samples, TaskSpec
-from unchoke.data.value_findings import diagnose_fold_names, diagnose_folds, diagnose_sides, diagnose_values
+from unchoke.data.value_findings import diagnose_fold_names, diagnose_folds, diagnose_splits, diagnose_values
 
 
 def samples(kind: str = "regression", *, split: str | list[str] = "", group: str = "", **values: list[Any]) -> Samples:
@@ -44,36 +44,15 @@ def test_labels_that_only_spelling_tells_apart_are_named(labels: list[str]) -> N
 
 
 def test_labels_that_differ_are_fine() -> None:
-    assert (
-        found(
-            samples(
-                "classification",
-                label=[
-                    "red",
-                    "reds",
-                    "blue",
-                    "-",
-                    "_",
-                    "1",
-                    "-1",
-                    "1_0x",
-                    "10",
-                    "10000000000000001",
-                    "10000000000000002",
-                    "nan",
-                    "NaN2",
-                ],
-            )
-        )
-        == {}
-    )
+    labels = ["red", "reds", "blue", "-", "_", "1", "-1", "1_0x", "10", "10000000000000001", "10000000000000002", "nan", "NaN2"]
+    assert found(samples("classification", label=labels)) == {}
 
 
 def test_folds_that_only_spelling_tells_apart_are_named() -> None:
     rows = replace(samples("classification", label=["a", "b", "a"], fold=["2", "2.0", "3"]), fold_name="part")
     (finding,) = diagnose_fold_names(rows)
     assert (finding.code, finding.evidence) == ("similar-folds", {"folds": [["2", "2.0"]]})
-    assert diagnose_fold_names(replace(rows, fold_name="")) == []
+    assert not list(diagnose_fold_names(replace(rows, fold_name="")))
 
 
 def test_constant_target_error_alone_warning_among_others() -> None:
@@ -98,25 +77,25 @@ def test_a_sum_is_held_against_the_table() -> None:
 
 def test_a_single_group_leaves_nothing_to_judge_by() -> None:
     rows = samples(height=[1, 2, 3], group="g", split="train")
-    (finding,) = diagnose_sides(rows, Settings(), given=False)
+    (finding,) = diagnose_splits(rows, Settings(), given=False)
     assert (finding.code, finding.severity) == ("empty-side", "error")
     assert "'plant'" in finding.message
-    (warned,) = diagnose_sides(rows, Settings(), given=True)
+    (warned,) = diagnose_splits(rows, Settings(), given=True)
     assert warned.severity == "warning"
-    assert diagnose_sides(rows, validate({"val_share": 0, "test_share": 0}), given=False) == []
+    assert not list(diagnose_splits(rows, validate({"val_share": 0, "test_share": 0}), given=False))
 
 
-def test_one_empty_side_warns() -> None:
+def test_one_empty_split_warns() -> None:
     rows = samples(height=[1, 2, 3], split=["train", "train", "val"])
-    (finding,) = diagnose_sides(rows, Settings(), given=False)
+    (finding,) = diagnose_splits(rows, Settings(), given=False)
     assert finding.severity == "warning"
     assert finding.code == "empty-side" and "test" in finding.message
-    assert diagnose_sides(rows, validate({"folds": 3}), given=False) == []
+    assert not list(diagnose_splits(rows, validate({"folds": 3}), given=False))
 
 
 def test_own_folds_of_one_class_named() -> None:
     rows = samples("classification", label=["a", "b", "a", "c", "a", "a"]).with_columns(fold=[0, 0, 1, 1, 2, 2])
-    assert diagnose_folds(rows) == [], "folds that were made here spread what there is"
+    assert not list(diagnose_folds(rows)), "folds that were made here spread what there is"
     single, alone = diagnose_folds(replace(rows, fold_name="farm"))
     assert (single.code, single.evidence) == ("fold-of-one-kind", {"folds": [2]})
     assert (alone.code, alone.evidence) == ("class-in-one-fold", {"classes": ["b", "c"]})

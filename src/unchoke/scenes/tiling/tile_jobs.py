@@ -28,7 +28,7 @@ from unchoke.core.events import Event, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import read_plain
 from unchoke.core.units import format_bytes, format_seconds
-from unchoke.data.resources import measure_room
+from unchoke.data.file_findings import measure_room
 from unchoke.jobs.cluster.connection import Cluster
 from unchoke.jobs.cluster.file_transfer import marked
 from unchoke.jobs.cluster.hosts import one_for_each_node

@@ -30,8 +30,8 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import size_and_time
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
+from unchoke.data.file_findings import too_many_failed
 from unchoke.data.inspect_samples import load_facts, read_size
-from unchoke.data.preflight import too_many_failed
 from unchoke.features.cut import NONE
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture, open_encoder

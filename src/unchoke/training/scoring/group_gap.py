@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.record import GroupGapRecord
-from unchoke.data.likely_groups import UNGROUPED
+from unchoke.data.groups import UNGROUPED
 from unchoke.data.quotas import Unit, fill_quotas
 from unchoke.data.sample_set import LIKELY_GROUP
 from unchoke.runs.report.summary import describe_gap

@@ -1,8 +1,10 @@
-"""Columns that look like groups, while none was named: several photos of one patient, plot or day, torn apart by a random split.
+"""Groups that nobody named: several photos of one patient, plot or day, which a random split would divide.
 
-In: a table with one row per image, what its columns are known to be, and the splits it says itself. Out: the column to be
-suspected, with its values, and a finding that says what to type. Told by the name and by the shape: an id that never repeats,
-a handful of categories, and what follows from the label are no groups. How much a split flatters is not measured here.
+In: a table with one row per image, what its columns are known to be, the splits it says itself; or paths. Out: the column (or the
+word in the paths) to be suspected, with its values, and a finding that says what to type. Decided by name and by shape: an id
+that never repeats, a handful of categories, and what follows from the label are no groups. Paths such as `IMG_plot12_03.jpg` or
+`patient_007/view_1.png` may tell groups, too; `--group path:plot` names such a word. What stands before it in the path does not
+count: two plots of one number are then kept together, which costs nothing but a coarser split.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
 from unchoke.data.table import is_missing
@@ -49,6 +52,12 @@ _OTHERWISE = re.compile(
     r"|expir\w*|treatment|num|n|per|is|has|total|mean|max|min)$"
 )
 """Words before such a name that make it something else: the site on a body, the day of birth or of labelling, a count."""
+_PREFIX = "path:"
+_PATH_THINGS = "patient|lesion|subject|person|participant|case|animal|cow|plant|tree|plot|specimen|slide"
+_PATH_CIRCUMSTANCES = "site|farm|field|session|video|clip|scene|camera|cam|flight|day"
+_PROBES = 200
+_MOST_PATHS = 0.9
+"""The share of paths that must have a word before it is suspected."""
 _LEAST_SHARED, _MOST_OF_ONE, _FOLLOWS = 0.05, 0.8, 0.95
 _FEWEST, _FEWEST_OF_ANY = 5, 20
 _MANY = 1 / 8
@@ -89,23 +98,25 @@ def find_likely_group(table: pd.DataFrame, *, used: Collection[str | None], labe
     return best
 
 
-def diagnose_ungrouped(likely: LikelyGroup, sides: Sequence[str] | None) -> list[Finding]:
-    """What to type; where the table says its `sides` itself, only what those tear apart."""
+def diagnose_ungrouped(likely: LikelyGroup, splits: Sequence[str] | None) -> list[Finding]:
+    """What to type; where the table says its `splits` itself, only what those divide."""
     name, images = likely.column, len(likely.values)
     evidence = {"column": name, "values": likely.num_values, "images": images}
-    repeats = f"{name!r} repeats ({likely.num_values:,} values for {format_count(images, 'image')})"
-    typed = shlex.quote(name)
-    if sides is None:
-        text = f"{repeats}, and its images may be divided between train and test: --group {typed} keeps them together"
+    text, typed = f"{name!r} repeats ({likely.num_values:,} values for {format_count(images, 'image')})", shlex.quote(name)
+    if splits is None:
+        text += f", and its images may be divided between train and test: --group {typed} keeps them together"
         fix = f"type --group {typed}, or --group none if it is no group"
         return [Finding(UNGROUPED, text, evidence=evidence, fix=fix)]
-    torn = _count_torn(likely.values, sides)
+    places: dict[str, set[str]] = defaultdict(set)
+    for value, split in zip(likely.values, splits, strict=True):
+        if value and split:
+            places[value].add(split)
+    torn = sum(len(found) > 1 for found in places.values())
     if not torn:
         return []
-    text = f"{repeats}, and {format_count(torn, 'of them is', 'of them are')} divided by the split that the table gives"
-    fix = (
-        f"put all images of one on one side; or leave that split out and type --group {typed}; or --group none if it is no group"
-    )
+    text += f", and {format_count(torn, 'of them is', 'of them are')} divided by the split that the table gives"
+    fix = f"put all images of one in one split; or leave that split out and type --group {typed}; "
+    fix += "or --group none if it is no group"
     return [Finding(UNGROUPED, text, evidence={**evidence, "torn": torn}, fix=fix)]
 
 
@@ -168,9 +179,50 @@ def _follows(values: Sequence[str], from_: Sequence[str]) -> float:
     return sum(max(found.values()) for found in counts.values()) / total if total else 1.0
 
 
-def _count_torn(values: Sequence[str], sides: Sequence[str]) -> int:
-    places: dict[str, set[str]] = defaultdict(set)
-    for value, side in zip(values, sides, strict=True):
-        if value and side:
-            places[value].add(side)
-    return sum(len(found) > 1 for found in places.values())
+def path_word(group: str | None) -> str | None:
+    """``plot`` of ``path:plot``; None for the name of a column."""
+    return group.removeprefix(_PREFIX).lower() if group is not None and group.startswith(_PREFIX) else None
+
+
+def read_path_groups(relatives: Sequence[str], word: str) -> list[str]:
+    """``plot12`` for each path that has it, whatever stands between word and number; refused where none has."""
+    found = _numbered(relatives, word)
+    if not any(found):
+        raise UsageError(
+            f"no path has {word!r} with a number",
+            code="no-path-groups",
+            why=f"--group {_PREFIX}{word} takes groups from names like {word}12; there are {list_some(list(relatives), limit=3)}",
+            try_="name a word that stands before a number in the paths, a column of a table, or leave --group out",
+        )
+    return found
+
+
+def find_path_group(relatives: Sequence[str], labels: Sequence[str]) -> LikelyGroup | None:
+    """The word in the paths to be suspected: of a thing before that of a place or a time; the first in the path of several."""
+    some = relatives[:: max(1, len(relatives) // _PROBES)]
+    for words, is_thing in ((_PATH_THINGS, True), (_PATH_CIRCUMSTANCES, False)):
+        present = [word for word in words.split("|") if _share(_numbered(some, word)) >= _MOST_PATHS]
+        likely = [LikelyGroup(_PREFIX + word, tuple(_numbered(relatives, word)), is_thing) for word in present]
+        shaped = [one for one in likely if _share(one.values) >= _MOST_PATHS and has_group_shape(one, labels)]
+        if shaped:
+            return min(shaped, key=lambda one: _place(relatives[0], one.column.removeprefix(_PREFIX)))
+    return None
+
+
+def _numbered(relatives: Sequence[str], word: str) -> list[str]:
+    pattern = _pattern(word)
+    return [f"{word}{match[1].lstrip('0') or '0'}" if (match := pattern.search(path)) else "" for path in relatives]
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    """The word where one begins, and the number after it."""
+    return re.compile(rf"(?<![a-z]){re.escape(word)}(?:id|no|nr)?[-_ .#]*(\d+)", re.IGNORECASE)
+
+
+def _place(path: str, word: str) -> int:
+    found = _pattern(word).search(path)
+    return len(path) if found is None else found.start()
+
+
+def _share(values: Sequence[str]) -> float:
+    return sum(bool(value) for value in values) / len(values) if values else 0.0
