@@ -96,11 +96,11 @@ def compare_large(kind: str, run: str, made: Path, folder: Path) -> str:
 
         with opened_masks(found, None) as work:
             return work.compare_scene(script, filled_scene(work.samples()[0][0], 33, LARGE_PX)).words()
-    from unchoke.exports.export_photos import RunAtWork
+    from unchoke.exports.export_photos import answer_plainly
 
     file = folder / f"{LARGE_PX}.bmp"
     Image.open(next((folder / "photos").rglob("*.jpg"))).resize((LARGE_PX, LARGE_PX)).save(file)
-    ours = RunAtWork(found, None).plain([str(file)], {})
+    ours = answer_plainly(found, [str(file)], None)
     theirs = script.predict(script.read_pixels(file)[None]).astype(np.float64)
     file.unlink()
     return compare(ours, theirs, is_class=kind != "values").words()

@@ -22,7 +22,7 @@ from unchoke.core.events import ignore
 from unchoke.core.units import format_count
 from unchoke.exports.agreement import AnswerLikeness, ModelAgreement, ModelSpeed, compare, measure_each_s
 from unchoke.exports.example_script import load_script
-from unchoke.exports.judged_photos import judged_on_nothing, refuse_away, spread
+from unchoke.exports.export_photos import judged_on_nothing, refuse_away, spread
 from unchoke.exports.mask_model import MaskModel, MaskParts
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine

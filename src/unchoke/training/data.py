@@ -120,7 +120,16 @@ class Problem:
 
 def check_problem(problem: Problem, source: FeatureSource) -> None:
     """Raise one `DataError` that lists everything that keeps this problem from being trained on these features."""
-    faults = [*_shape_faults(problem, source)] or [*_split_faults(problem, source)] or [*_target_faults(problem)]
+    faults = [*_shape_faults(problem, source)] or [*_split_faults(problem, source)]
+    if not faults:
+        used = np.concatenate([problem.positions(name) for name in problem.splits])
+        targets = problem.targets[used]
+        if problem.kind == "classification":
+            wrong, reason = (targets < 0) | (targets >= problem.num_outputs), f"a class outside 0 to {problem.num_outputs - 1}"
+        else:
+            wrong, reason = ~np.isfinite(targets).all(axis=1), "a target that is not a number"
+        if wrong.any():
+            faults.append(f"{int(wrong.sum())} samples have {reason} ({list_some([problem.sample_ids[i] for i in used[wrong]])})")
     if faults:
         raise DataError(
             f"this problem cannot be trained: {'; '.join(faults)}",
@@ -154,18 +163,6 @@ def _split_faults(problem: Problem, source: FeatureSource) -> Iterator[str]:
         yield f"{len(twice)} samples are in more than one split ({list_some(twice)})"
 
 
-def _target_faults(problem: Problem) -> Iterator[str]:
-    used = np.concatenate([problem.positions(name) for name in problem.splits])
-    targets = problem.targets[used]
-    if problem.kind == "classification":
-        wrong = (targets < 0) | (targets >= problem.num_outputs)
-        reason = f"a class outside 0 to {problem.num_outputs - 1}"
-    else:
-        wrong, reason = ~np.isfinite(targets).all(axis=1), "a target that is not a number"
-    if wrong.any():
-        yield f"{int(wrong.sum())} samples have {reason} ({list_some([problem.sample_ids[i] for i in used[wrong]])})"
-
-
 @dataclass(frozen=True, eq=False)
 class Standardiser:
     """Mean of each feature and what it is divided by, float32 (dim,): about its deviation; 1 for one that never varies."""
@@ -185,7 +182,13 @@ def fit_standardiser(source: FeatureSource, positions: Positions) -> Standardise
     count, mean, spread = 0, np.zeros(source.dim), np.zeros(source.dim)
     for start in range(0, len(positions), chunk):
         rows = source.rows(np.sort(positions[start : start + chunk]), 0).astype(np.float64)
-        _refuse_not_finite(rows)
+        if bad := int((~np.isfinite(rows).all(axis=1)).sum()):
+            raise DataError(
+                f"{bad} feature rows hold values that are not finite",
+                code="features-not-finite",
+                why="the cached features are damaged, or overflowed float16 when they were made",
+                try_="delete the features folder and run `unchoke extract` again",
+            )
         shift = rows.mean(axis=0) - mean
         total = count + len(rows)
         spread += rows.var(axis=0) * len(rows) + shift**2 * (count * len(rows) / total)
@@ -197,17 +200,6 @@ def fit_standardiser(source: FeatureSource, positions: Positions) -> Standardise
         std = np.maximum(std, np.median(std[varies]))
     std[~varies] = 1.0
     return Standardiser(mean.astype(np.float32), std.astype(np.float32))
-
-
-def _refuse_not_finite(rows: NDArray[np.float64]) -> None:
-    bad = int((~np.isfinite(rows).all(axis=1)).sum())
-    if bad:
-        raise DataError(
-            f"{bad} feature rows hold values that are not finite",
-            code="features-not-finite",
-            why="the cached features are damaged, or overflowed float16 when they were made",
-            try_="delete the features folder and run `unchoke extract` again",
-        )
 
 
 SPLITS = ("train", "val", "test")

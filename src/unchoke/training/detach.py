@@ -115,21 +115,17 @@ class BackgroundResult:
     def to_text(self) -> str:
         """The text the command would have ended with in the foreground, from the run's record where there is one."""
         run, already_done = str(self.result.get("run", "")), bool(self.result.get("already_done"))
-        record = Workspace(self.workspace).run_folder(run) / "record.json"
-        if run and record.is_file():
-            return FitResult(load_record(record), self.workspace, already_done).to_text()
+        file = Workspace(self.workspace).run_folder(run) / "record.json"
+        if run and file.is_file():
+            return FitResult(load_record(file), self.workspace, already_done).to_text()
         files = self.result.get("reports") or [self.result.get("report") or ""]
-        return render_fit_result(_as_record(self.result), report=", ".join(files))
-
-
-def _as_record(result: dict[str, Any]) -> RunRecord:
-    """What a result tells of a record: metrics with their intervals, and times."""
-    intervals = result.get("intervals", {})
-    metrics = {
-        split: {name: Interval(value, *(intervals.get(split, {}).get(name) or ())) for name, value in found.items()}
-        for split, found in result.get("metrics", {}).items()
-    }
-    return RunRecord(run=str(result.get("run", "")), metrics=metrics, timings=result.get("timings", {}))
+        limits = self.result.get("intervals", {})
+        metrics = {
+            split: {name: Interval(value, *(limits.get(split, {}).get(name) or ())) for name, value in found.items()}
+            for split, found in self.result.get("metrics", {}).items()
+        }
+        record = RunRecord(run=run, metrics=metrics, timings=self.result.get("timings", {}))
+        return render_fit_result(record, report=", ".join(files))
 
 
 def detach(
@@ -150,6 +146,8 @@ def detach(
         >>> unchoke.watch_run(out="work").ok
         True
     """
+    import psutil
+
     if command not in COMMANDS:
         raise UsageError(
             f"{command!r} cannot be detached",
@@ -165,42 +163,27 @@ def detach(
     refuse_missing_weights(options.get("weights"))
     absent = workspace.absent_folders()
     with workspace.own():
-        log = _new_log(workspace, command)
+        workspace.logs.mkdir(parents=True, exist_ok=True)
+        log = workspace.logs / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%f')}-{command}.jsonl"  # names sort by time
+        log.touch(exist_ok=False)
     words = [command, *typed_options(typed), *([] if out is None else ["--out", os.fspath(out)])]
     process = _start([*words, "--json"], log)
-    detached = BackgroundRun(shlex.join(["unchoke", *words]), process.pid, _created_s(process.pid), log, workspace.root)
-    atomic.write_json(
-        log.with_suffix(".json"), {"command": detached.command, "pid": process.pid, "created_s": detached.created_s}
-    )
+    created_s = time.time()
+    with suppress(psutil.Error):  # it may be gone already
+        created_s = float(psutil.Process(process.pid).create_time())
+    detached = BackgroundRun(shlex.join(["unchoke", *words]), process.pid, created_s, log, workspace.root)
+    started = {"command": detached.command, "pid": process.pid, "created_s": created_s}
+    atomic.write_json(log.with_suffix(".json"), started)
     try:
         _raise_early_error(detached)
-    except UsageError:  # it was told: nothing is left to watch
-        _remove_log(detached, absent)
+    except UsageError:  # nothing stays of a command that could not begin
+        for file in (log, detached.stderr, log.with_suffix(".json")):
+            file.unlink(missing_ok=True)
+        with suppress(OSError):  # logs of other commands are there
+            workspace.logs.rmdir()
+        workspace.leave_nothing(absent)
         raise
     return detached
-
-
-def _remove_log(detached: BackgroundRun, absent: list[Path]) -> None:
-    """Nothing stays of a command that could not begin: neither its log nor the folders made for it."""
-    workspace = Workspace(detached.workspace)
-    for file in (detached.log, detached.stderr, detached.log.with_suffix(".json")):
-        file.unlink(missing_ok=True)
-    with suppress(OSError):  # logs of other commands are there
-        workspace.logs.rmdir()
-    workspace.leave_nothing(absent)
-
-
-def _new_log(workspace: Workspace, command: str) -> Path:
-    """A file that was not there before; names sort by time."""
-    workspace.logs.mkdir(parents=True, exist_ok=True)
-    while True:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-        log = workspace.logs / f"{stamp}-{command}.jsonl"
-        try:
-            log.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return log
 
 
 def _start(words: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -216,15 +199,6 @@ def _start(words: list[str], log: Path) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=lines, stderr=errors, **apart)
     threading.Thread(target=process.wait, daemon=True).start()  # or a notebook would keep it as a zombie
     return process
-
-
-def _created_s(pid: int) -> float:
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:  # gone already
-        return time.time()
 
 
 def _raise_early_error(detached: BackgroundRun) -> None:
@@ -298,7 +272,17 @@ def watch_run(
             why=f"the run itself goes on as process {detached.pid}",
             try_=f"unchoke runs watch{out_option(detached.workspace)}",
         ) from None
-    raise _gone(detached)
+    try:
+        lines = detached.stderr.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        lines = []
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    raise Interrupted(
+        f"process {detached.pid} is gone without a result",
+        code="detached-run-gone",
+        why="it was ended from outside, by a kill, a lack of memory or a restart" + (f"; its last line: {last}" if last else ""),
+        try_=f"{detached.command} --detach, which goes on from where it was",
+    )
 
 
 def _follow(detached: BackgroundRun, *, until: Callable[[], bool] = lambda: False) -> Iterator[str]:
@@ -335,21 +319,3 @@ def _raise_error(line: dict[str, Any], detached: BackgroundRun) -> None:
     error = kind(str(told["what"]), code=str(told.get("code", "bug")), why=why, try_=str(told["try"]))
     error.exit_code = exit_code
     raise error
-
-
-def _gone(detached: BackgroundRun) -> Interrupted:
-    last = _last_words(detached.stderr)
-    return Interrupted(
-        f"process {detached.pid} is gone without a result",
-        code="detached-run-gone",
-        why="it was ended from outside, by a kill, a lack of memory or a restart" + (f"; its last words: {last}" if last else ""),
-        try_=f"{detached.command} --detach, which goes on from where it was",
-    )
-
-
-def _last_words(file: Path) -> str:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -8,7 +8,7 @@ that is done.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ from unchoke import __version__
 from unchoke.core import checksums
 from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
-from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.head_start import HeadStart, Steps
 from unchoke.core.record import RunRecord
@@ -40,6 +39,11 @@ from unchoke.training.results import ExtractResult, FitResult, FollowerResult
 
 if TYPE_CHECKING:
     from unchoke.training.network.distributed import Participant
+
+_FILE = "finished.json"
+"""Which finished run the same samples and settings gave. Only a memory: a run counts while the database says that it is done, and
+while the features and the choice of engine it rests upon are unchanged.
+"""
 
 
 def fit(
@@ -69,12 +73,7 @@ def fit(
         >>> sorted(result.record["metrics"])
         ['test', 'val']
     """
-    typed = {"data": data, **options}
-    with _taking_part() as part:
-        if part is not None and part.follows:
-            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
-        with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
-            return _rehearse(session) if dry_run else _once_or_each_fold(session, _fit_once)
+    return _run("fit", {"data": data, **options}, out=out, on_event=on_event, dry_run=dry_run)
 
 
 def train(
@@ -94,11 +93,7 @@ def train(
         >>> unchoke.train(out="work", head="linear", epochs=2).already_done
         False
     """
-    with _taking_part() as part:
-        if part is not None and part.follows:
-            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
-        with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
-            return _once_or_each_fold(session, _train_once)
+    return _run("train", {"data": data, **options}, out=out, on_event=on_event)
 
 
 def extract(
@@ -127,8 +122,10 @@ def extract(
         0
     """
     with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
-        if job is not None:
-            _refuse_unplanned(session.workspace, job)
+        if job is not None:  # one that no plan names is refused before anything is read; without a plan it may come to be in one
+            queue = JobQueue.load(session.workspace.features)
+            if queue.jobs():
+                queue.job(job)
         with loading_ahead(session):
             prepared = prepare(session, decode=job is not None or dry_run, on_samples=partial(begin_readers, session))
             wait_for_libraries(session)
@@ -151,40 +148,42 @@ def _taking_part() -> Iterator[Participant | None]:
         yield part
 
 
-def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -> FitResult:
-    with loading_ahead(session):
-        if session.settings.fold != "all":
-            return once(session)
-        if session.settings.minutes is not None:
-            raise UsageError(
-                "--minutes cannot be combined with --fold all",
-                code="options-conflict",
-                why="every fold would take them, and have a blend of its own",
-                try_="leave one of them out",
-            )
-        from unchoke.training.folds import run_all_folds
+def _run(
+    command: str, typed: dict[str, Any], *, out: str | Path | None, on_event: OnEvent | None, dry_run: bool = False
+) -> FitResult:
+    with _taking_part() as part:
+        if part is not None and part.follows:
+            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
+        with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
+            if dry_run:
+                prepared = prepare(session)
+                findings = gate(session, prepared)
+                from unchoke.training.pipeline import rehearse
 
-        return run_all_folds(session, once)
+                return rehearse(session, prepared, findings)
+            with loading_ahead(session):
+                if session.settings.fold != "all":
+                    return _run_once(session, command)
+                if session.settings.minutes is not None:
+                    raise UsageError(
+                        "--minutes cannot be combined with --fold all",
+                        code="options-conflict",
+                        why="every fold would take them, and have a blend of its own",
+                        try_="leave one of them out",
+                    )
+                from unchoke.training.folds import run_all_folds
+
+                return run_all_folds(session, partial(_run_once, command=command))
 
 
-def _fit_once(session: Session) -> FitResult:
+def _run_once(session: Session, command: str) -> FitResult:
+    """Check the data; then find the run of these samples and settings done, or train it. `train` only warns where `fit` stops."""
     prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
-    return _go_on(session, prepared, gate(session, prepared), command="fit")
-
-
-def _train_once(session: Session) -> FitResult:
-    prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
-    tell_findings(session, prepared.findings)
-    return _go_on(session, prepared, prepared.findings, command="train")
-
-
-def decodes_later(session: Session) -> bool:
-    """Whether every file is decoded right after it was checked: by extraction, which then says what `check` would have said."""
-    return session.settings.cut != "none"
-
-
-def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
-    """Everything after the gate, unless the same samples and settings have gone through it already."""
+    findings = prepared.findings
+    if command == "fit":
+        findings = gate(session, prepared)
+    else:
+        tell_findings(session, findings)
     if (record := recall_run(session, prepared)) is not None:
         return FitResult(record, session.workspace.root, already_done=True)
     wait_for_libraries(session)
@@ -196,23 +195,13 @@ def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, c
     return result
 
 
-def _rehearse(session: Session) -> FitResult:
-    prepared = prepare(session)
-    findings = gate(session, prepared)
-    from unchoke.training.pipeline import rehearse
-
-    return rehearse(session, prepared, findings)
-
-
-def _refuse_unplanned(workspace: Workspace, job: str) -> None:
-    """A job that a plan does not name is refused before anything is read; without a plan yet, it may come to be in one."""
-    queue = JobQueue.load(workspace.features)
-    if queue.jobs():
-        queue.job(job)
+def decodes_later(session: Session) -> bool:
+    """Whether every file is decoded right after it was checked: by extraction, which then reports what `check` would have."""
+    return session.settings.cut != "none"
 
 
 def begin_readers(session: Session, samples: Samples) -> None:
-    """Let the processes that will read import what they will need: little for a card, which decodes by itself; else torch."""
+    """Let loader processes import what they will need: little for a GPU, which decodes by itself; else torch."""
     if worth_processes(len(samples), workers=session.settings.workers or usable_cores()):
         for_card = has_card_driver() and session.settings.device is None and not session.settings.views and decodes_later(session)
         preload_workers(FOR_GPU_DECODING if for_card else FOR_PIXELS)
@@ -241,16 +230,13 @@ def _load(session: Session) -> Steps[Any]:
 
 
 def wait_for_libraries(session: Session) -> None:
-    """Where reading was over sooner than loading, the rest of loading is a stage of its own; what went on beside it is none."""
+    """If files are checked before the libraries finish loading, the remaining wait is reported as the stage `libraries`."""
     if (start := session.head_start) is None:
         return
     if not start.is_over:
         with session.stage("libraries", "and the encoder, begun before the files were read"):
             start.wait()
     session.timelines["libraries"] = start.timeline()
-
-
-_FILE = "finished.json"
 
 
 def is_likely_done(session: Session) -> bool:
@@ -295,12 +281,14 @@ def remember_run(session: Session, prepared: Inspection, run: str) -> None:
 
 
 def _stands(session: Session, entry: dict[str, Any]) -> bool:
-    workspace = session.workspace
-    row = _row(workspace, entry["run"])
+    """Whether the run is done, its features are whole, and every engine chosen by then is still chosen; others may be newer."""
+    row = _row(session.workspace, entry["run"])
     if row is None or (row.key, row.status) != (entry["run_key"], "done"):
         return False
-    whole = not JobQueue.load(workspace.features).state(entry["fingerprint"]).pending
-    return whole and _kept(session, entry["engines"])
+    if JobQueue.load(session.workspace.features).state(entry["fingerprint"]).pending:
+        return False
+    now = _engine_choices(session)
+    return all(now.get(name) == chosen for name, chosen in entry["engines"].items())
 
 
 def _row(workspace: Workspace, run: str) -> RunRow | None:
@@ -308,12 +296,6 @@ def _row(workspace: Workspace, run: str) -> RunRow | None:
         return None
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         return next((row for row in experiments.runs() if row.name == run), None)
-
-
-def _kept(session: Session, engines: dict[str, Any]) -> bool:
-    """Whether every engine chosen by then is chosen still; others may have come since."""
-    now = _engine_choices(session)
-    return all(now.get(name) == chosen for name, chosen in engines.items())
 
 
 def _engine_choices(session: Session) -> dict[str, Any]:

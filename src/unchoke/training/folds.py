@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from unchoke.core import atomic
 from unchoke.core.clock import StageTimers
 from unchoke.core.errors import DataError, UsageError
-from unchoke.core.events import Chosen, Event, Note, OnEvent
+from unchoke.core.events import Chosen, Event, Note
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label, metric_order
 from unchoke.core.record import Interval, RunRecord
@@ -43,7 +43,6 @@ from unchoke.training.scoring.scores import ConstantAnswer, Scores, score
 
 OOF_FILE = "oof.csv"
 FOLDS_FILE = "folds.json"
-_SUREST = 1 - 1e-6
 
 
 @dataclass
@@ -60,14 +59,26 @@ class FoldSession(Session):
 def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) -> FoldsResult:
     """Run `one_fold` in a session of its own for each fold, then judge all predictions together."""
     _refuse_no_folds(session.settings)
-    listener = _told_once(session.on_event)
+    told: list[Event] = []
+
+    def listener(event: Event) -> None:
+        """Passes each choice and note on the first time only: the folds share most of theirs."""
+        if isinstance(event, Chosen | Note):
+            if event in told:
+                return
+            told.append(event)
+        session.on_event(event)
+
     if session.cluster is not None:
         listener(Note("features of all folds are extracted once; then one fold trains after the other, networks on all nodes"))
 
     def run(fold: int) -> FitResult:
         of = "" if session.settings.fold_column and fold == 0 else f" of {count_folds(session.settings, session.workspace)}"
         listener(Note(f"fold {fold} is tested now, {fold + 1}{of}"))
-        return one_fold(fold_session(session, fold, on_event=listener))
+        same = {one.name: getattr(session, one.name) for one in fields(Session)}
+        own = {"timers": StageTimers(), "timelines": {}, "choices": [*session.choices], "on_event": listener}
+        settings = replace(session.settings, fold=fold)
+        return one_fold(FoldSession(**same | own | {"settings": settings}, whole=session.settings))
 
     return train_all_folds(run, settings=session.settings, workspace=session.workspace)
 
@@ -92,28 +103,6 @@ def count_folds(settings: Settings, workspace: Workspace) -> int:
     return int(manifest["fold"].max()) + 1
 
 
-def fold_session(session: Session, fold: int, *, on_event: OnEvent) -> FoldSession:
-    """The same workspace and settings with `fold` as the test set, and clocks and choices of its own."""
-    same = {one.name: getattr(session, one.name) for one in fields(Session)}
-    settings = replace(session.settings, fold=fold)
-    own = {"settings": settings, "timers": StageTimers(), "timelines": {}, "choices": [*session.choices], "on_event": on_event}
-    return FoldSession(**same | own, whole=session.settings)
-
-
-def _told_once(on_event: OnEvent) -> OnEvent:
-    """A listener that passes each choice and note on the first time only: the folds share most of theirs."""
-    told: list[Event] = []
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Chosen | Note):
-            if event in told:
-                return
-            told.append(event)
-        on_event(event)
-
-    return listen
-
-
 def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings, workspace: Workspace) -> FoldsResult:
     """Call `one_fold` with 0, 1, 2, …; gather, judge and keep what the test sets were predicted to be."""
     _refuse_no_folds(settings)
@@ -133,16 +122,12 @@ def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings,
         baseline=judge_constant(oof, results, settings=settings),
     )
     atomic.sweep_temporaries(result.folder)
-    _keep(result.folder / OOF_FILE, oof.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC))
     record = json.dumps(to_jsonable(result.to_record()), indent=1, sort_keys=True, ensure_ascii=False)
-    _keep(result.folder / FOLDS_FILE, record + "\n")
+    table = oof.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    for file, text in ((result.folder / OOF_FILE, table), (result.folder / FOLDS_FILE, record + "\n")):
+        if not file.is_file() or file.read_bytes() != text.encode("utf-8"):
+            atomic.write_text(file, text)
     return result
-
-
-def _keep(file: Path, text: str) -> None:
-    """Write `text` unless the file says so already."""
-    if not file.is_file() or file.read_bytes() != text.encode("utf-8"):
-        atomic.write_text(file, text)
 
 
 def gather_oof(results: Sequence[FitResult], workspace: Workspace) -> pd.DataFrame:
@@ -160,7 +145,7 @@ def gather_oof(results: Sequence[FitResult], workspace: Workspace) -> pd.DataFra
 
 def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: Sequence[pd.DataFrame]) -> None:
     """Every sample validates once and is tested once, so both must be the same samples, as many as each run had; those that no
-    score counts (copies that earlier folds tore apart, or with other labels) are left out of both.
+    score counts (copies in other folds, or with other labels) are left out of both.
     """
     left_out = {side: _unscored(results, side) for side in ("val", "test")}
     validated = {name for table in tables for name in table.loc[table["split"] == "val", "sample_id"]} | left_out["val"]
@@ -177,7 +162,7 @@ def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: S
 
 
 def _unscored(results: Sequence[FitResult], side: str) -> set[str]:
-    """The samples that were left out on this side, in whichever fold."""
+    """The samples that were left out of this split, in whichever fold."""
     return {row.sample_id for result in results for row in result.run_record.unscored or () if row.split == side}
 
 
@@ -189,67 +174,55 @@ def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: S
         plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
         return score("regression", names, predicted, truth, seed=settings.seed, weights=plan.weights, groups=groups)
     codes = {what: pd.Categorical(oof[what], categories=list(names)).codes.astype(np.int64) for what in ("truth", "predicted")}
-    kept = _kept_logits(oof, codes, names)
-    logits = _as_logits(codes["predicted"], oof["confidence"].to_numpy(np.float64), num_classes=len(names))
-    scores = score("classification", names, logits if kept is None else kept, codes["truth"], seed=settings.seed, groups=groups)
-    known = {name: value for name, value in scores.values.items() if name != "log_loss" or kept is not None}
-    notes = ["the probabilities of all predictions are calibrated, each fold's by its own temperature"]
-    if kept is None:
+    logits, exact = _oof_logits(oof, codes["truth"], codes["predicted"], names)
+    scores = score("classification", names, logits, codes["truth"], seed=settings.seed, groups=groups)
+    notes = [*scores.notes, "the probabilities of all predictions are calibrated, each fold's by its own temperature"]
+    values = dict(scores.values)
+    if not exact:
+        del values["log_loss"]
         notes.append("of all predictions there is no log loss: some folds were trained before every probability was kept")
-    return replace(scores, values=known, notes=[*scores.notes, *notes])
+    return replace(scores, values=values, notes=notes)
+
+
+def _oof_logits(
+    oof: pd.DataFrame, truth: NDArray[np.int64], predicted: NDArray[np.int64], names: Sequence[str]
+) -> tuple[NDArray[np.float32], bool]:
+    """Logits with the probabilities in the table, the predicted class above all others; and whether that of the truth is among
+    them. Probabilities that were not kept share what is left.
+    """
+    columns, rows, sure = [f"p/{name}" for name in names], np.arange(len(oof)), oof["confidence"].to_numpy(np.float64)
+    exact = True
+    if set(columns) <= set(oof.columns) and np.isfinite(oof[columns].to_numpy(np.float64)).all():
+        chances = oof[columns].to_numpy(np.float64).copy()
+    elif TRUTH_CONFIDENCE in oof and np.isfinite(of_truth := oof[TRUTH_CONFIDENCE].to_numpy(np.float64)).all():
+        rest = np.maximum(0, 1 - sure - np.where(truth == predicted, 0, of_truth))
+        chances = np.repeat(rest[:, None] / max(1, len(names) - 2), len(names), axis=1)
+        chances[rows, predicted], chances[rows, truth] = sure, of_truth
+    else:
+        exact = False
+        chances = np.repeat((1 - sure)[:, None] / max(1, len(names) - 1), len(names), axis=1)
+        chances[rows, predicted] = sure
+    chances[rows, predicted] = np.maximum(chances[rows, predicted], chances.max(axis=1) * (1 + 1e-6))
+    return np.log(np.maximum(chances, 1e-30)).astype(np.float32), exact
 
 
 def judge_constant(oof: pd.DataFrame, results: Sequence[FitResult], *, settings: Settings) -> float | None:
-    """What one answer for all gets, in each fold that of its training photos: the commonest class, or the mean of each target.
+    """The score of one answer for all, in each fold that of its training photos: the commonest class, or the mean of each target.
     None where a fold has none.
     """
     task = results[0].run_record.task
     if task.kind == "classification":
-        return _commonest_share(results)
-    answers = [ConstantAnswer.of_record(result.run_record) for result in results]
-    known = [one.outputs for one in answers if one is not None]
-    if len(known) < len(results):
+        sizes = [result.run_record.data.splits.get("test", 0) for result in results]
+        known = [baseline_value(result.run_record, "test", "accuracy") for result in results]
+        shares = [value * size for value, size in zip(known, sizes, strict=True) if value is not None]
+        return float(np.sum(shares) / np.sum(sizes)) if len(shares) == len(sizes) and any(sizes) else None
+    answers = [one.outputs for result in results if (one := ConstantAnswer.of_record(result.run_record)) is not None]
+    if len(answers) < len(results):
         return None
-    outputs = np.array(known)[oof["fold"].to_numpy()]
+    outputs = np.array(answers)[oof["fold"].to_numpy()]
     constant = oof.assign(**{f"predicted/{name}": outputs[:, place] for place, name in enumerate(task.names)})
     values = judge_oof(constant, task.kind, task.names, settings=settings).values
     return next(values[name].value for name in JUDGED_BY if name in values)
-
-
-def _commonest_share(results: Sequence[FitResult]) -> float | None:
-    sizes = [result.run_record.data.splits.get("test", 0) for result in results]
-    known = [baseline_value(result.run_record, "test", "accuracy") for result in results]
-    shares = [value * size for value, size in zip(known, sizes, strict=True) if value is not None]
-    return float(np.sum(shares) / np.sum(sizes)) if len(shares) == len(sizes) and any(sizes) else None
-
-
-def _kept_logits(oof: pd.DataFrame, codes: dict[str, NDArray[np.int64]], names: Sequence[str]) -> NDArray[np.float32] | None:
-    """Logits with the probabilities that were kept, the predicted class above all others; None where they were not."""
-    columns = [f"p/{name}" for name in names]
-    rows = np.arange(len(oof))
-    if set(columns) <= set(oof.columns):
-        chances = oof[columns].to_numpy(np.float64)
-    elif TRUTH_CONFIDENCE in oof:
-        of_truth, sure = (oof[name].to_numpy(np.float64) for name in (TRUTH_CONFIDENCE, "confidence"))
-        rest = np.maximum(0, 1 - sure - np.where(codes["truth"] == codes["predicted"], 0, of_truth))
-        chances = np.repeat(rest[:, None] / max(1, len(names) - 2), len(names), axis=1)
-        chances[rows, codes["predicted"]], chances[rows, codes["truth"]] = sure, of_truth
-    else:
-        return None
-    if not np.isfinite(chances).all():
-        return None
-    chances[rows, codes["predicted"]] = np.maximum(chances[rows, codes["predicted"]], chances.max(axis=1) * (1 + 1e-6))
-    logits: NDArray[np.float32] = np.log(np.maximum(chances, 1e-30)).astype(np.float32)
-    return logits
-
-
-def _as_logits(predicted: NDArray[np.int64], confidence: NDArray[np.float64], *, num_classes: int) -> NDArray[np.float32]:
-    """Logits that say what the table says: the predicted class and its probability; the others share the rest, each with less."""
-    sure = np.clip(confidence, 1 / num_classes, _SUREST)
-    rest = np.minimum((1 - sure) / max(1, num_classes - 1), sure * _SUREST)
-    logits = np.repeat(np.log(rest)[:, None], num_classes, axis=1)
-    logits[np.arange(len(predicted)), predicted] = np.log(sure)
-    return logits.astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -274,7 +247,7 @@ class FoldsResult(FitResult):
     name: str
     """What the folds are called together, `folds_1a2b3c4d` for instance."""
     baseline: float | None = None
-    """What one answer for all gets by the figure they are `judged_by`; None where a fold does not say."""
+    """The score of one answer for all, in the figure they are `judged_by`; None where a fold does not say."""
 
     @property
     def run(self) -> str:
@@ -293,7 +266,7 @@ class FoldsResult(FitResult):
 
     @property
     def num_unscored(self) -> int:
-        """How many samples no fold scored: copies that earlier folds tore apart, or that have other labels."""
+        """How many samples no fold scored: copies that are in other folds, or that have other labels."""
         return len(_unscored(self.results, "test"))
 
     def fold_metrics(self, fold: int) -> dict[str, Interval]:
@@ -314,7 +287,7 @@ class FoldsResult(FitResult):
 
     @property
     def judged_by(self) -> str:
-        """The figure that all predictions together are compared with one answer for all by."""
+        """The figure by which all predictions together are compared with one answer for all."""
         return next(name for name in JUDGED_BY if name in self.pooled.values)
 
     def _baseline_words(self) -> str:
@@ -401,23 +374,17 @@ class FoldsResult(FitResult):
         return done + "\n\n".join(part for part in parts if part)
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
-        spreads = self.spreads()
-        names = sorted(dict.fromkeys([*spreads, *self.pooled.values]), key=metric_order)
-        return [(metric_label(name), *_spread_cells(name, spreads.get(name)), *self._pooled_cells(name)) for name in names]
-
-    def _pooled_cells(self, name: str) -> tuple[str, str]:
-        one = self.pooled.values.get(name)
-        if one is None or one.value is None:
-            return "-", ""
-        metric = ReportedMetric("test", name, one.value, one.low, one.high)
-        return metric.text, metric.interval
-
-
-def _spread_cells(name: str, spread: MetricSpread | None) -> tuple[str, str]:
-    if spread is None:
-        return "-", ""
-    deviation = "" if spread.deviation is None else format_metric(name, spread.deviation)
-    return format_metric(name, spread.mean), deviation
+        spreads, rows = self.spreads(), []
+        for name in sorted(dict.fromkeys([*spreads, *self.pooled.values]), key=metric_order):
+            mean, deviation, together, interval = "-", "", "-", ""
+            if (spread := spreads.get(name)) is not None:
+                mean = format_metric(name, spread.mean)
+                deviation = "" if spread.deviation is None else format_metric(name, spread.deviation)
+            if (one := self.pooled.values.get(name)) is not None and one.value is not None:
+                metric = ReportedMetric("test", name, one.value, one.low, one.high)
+                together, interval = metric.text, metric.interval
+            rows.append((metric_label(name), mean, deviation, together, interval))
+        return rows
 
 
 def _most(figures: Iterable[float | None]) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,15 @@ def go_on(
 def prepare_training(
     session: Session, prepared: Inspection, findings: list[Finding], *, command: str
 ) -> tuple[RunMaterial, Trainer, Inspection]:
-    """Make sure that everything training reads is there; what the run is made from, what will train it, and the samples as they
-    are known once all were decoded.
+    """Make sure that everything training reads is there. Returns what the run is made from, what will train it, and the samples
+    as they are known once all were decoded.
     """
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
-    with _heads_warmed_meanwhile(session):
+    heads_only = not trains_network(session.settings) and session.settings.memory is None
+    with (
+        HeadStart(warm_up_heads(session)) if heads_only else nullcontext()
+    ):  # on a GPU, kernels load while features are extracted
         inputs = prepare_inputs(begin_ladder(session) if session.settings.minutes else session, pictures)
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
@@ -76,7 +79,7 @@ def prepare_training(
     quarantined = set_aside(session, prepared, inputs.failed)
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
     if learnable.unscored:
-        reason = "images of val and test are left out of the score: they have a copy on another side, or under another label"
+        reason = "images of val and test are left out of the score: they have a copy in another split, or under another label"
         session.chose(Choice(UNSCORED, len(learnable.unscored), reason))
     gap, findings = tell_group_gap(session, learnable, inputs.features, findings)
     material = RunMaterial(learnable, inputs.encoder, findings, quarantined, command, gap)
@@ -87,13 +90,6 @@ def prepare_training(
     else:
         trainer = inputs.trainer(learnable)
     return material, trainer, prepared
-
-
-def _heads_warmed_meanwhile(session: Session) -> AbstractContextManager[Any]:
-    """While features are extracted, a card loads what training heads on them will need."""
-    if trains_network(session.settings) or session.settings.memory is not None:
-        return nullcontext()
-    return HeadStart(warm_up_heads(session))
 
 
 def sound_pictures(prepared: Inspection) -> PictureTable:
@@ -143,7 +139,13 @@ def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry
     if not dry_run:
         run_extraction(session, queue, chosen, inputs, frozen.engine)
         state = queue.state(recipe.fingerprint, verify=False)
-        _refuse_given_up([one.job_id for one in chosen if one.job_id not in state.done])
+        if failed := [one.job_id for one in chosen if one.job_id not in state.done]:
+            raise DataError(
+                f"job {list_some(failed)} failed",
+                code="jobs-failed",
+                why="every attempt did; the .failed files in features/ say why",
+                try_="remove the cause and run the same command again",
+            )
     return ExtractResult(
         num_images=sum(len(one.items) for one in chosen),
         num_jobs=len(chosen),
@@ -172,40 +174,25 @@ def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
     return job
 
 
-def _refuse_given_up(job_ids: list[str]) -> None:
-    if job_ids:
-        raise DataError(
-            f"job {list_some(job_ids)} failed",
-            code="jobs-failed",
-            why="every attempt did; the .failed files in features/ say why",
-            try_="remove the cause and run the same command again",
-        )
-
-
 def rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:
     """What `fit` would do, and what it would take."""
     settings, num_sound = session.settings, int(prepared.sound.sum())
     check_encoder(
         settings.encoder, weights=None if settings.weights is None else Path(settings.weights), input_px=settings.input_px
     )
-    for choice in session.policy.choices:
-        session.choices.append(choice)
+    session.choices += session.policy.choices
+    # Exactly for the caches of a network, roughly for pooled features.
+    whole = trains_network(settings)
+    on_disk = disk_bytes(session, sound_pictures(prepared)) if whole else int(_need(session, num_sound).disk_bytes)
     return Rehearsal(
         workspace=session.workspace.root,
         num_samples=len(prepared.samples),
         num_quarantined=len(prepared.samples) - num_sound,
         num_jobs=0 if settings.cut == NONE else math.ceil(num_sound / settings.job_size),
-        disk_bytes=_disk_bytes(session, prepared),
+        disk_bytes=on_disk,
         choices=session.choices,
         findings=findings,
     )
-
-
-def _disk_bytes(session: Session, prepared: Inspection) -> int:
-    """What `fit` would write: exactly for the caches of a network, roughly for pooled features."""
-    if trains_network(session.settings):
-        return disk_bytes(session, sound_pictures(prepared))
-    return int(_need(session, int(prepared.sound.sum())).disk_bytes)
 
 
 def _need(session: Session, num_samples: int) -> Any:

@@ -4,7 +4,7 @@ In: one row per sample, whose weighted column sums are all that a set of figures
 Out: an `Interval` per figure. A resample is a vector of counts, so a block of resamples is one matrix product, and memory is
 bounded by the block. Where samples are grouped, whole groups are drawn: photos of one group count as fewer than their number.
 Resampling alone would show a false certainty for few samples, so accuracy has Wilson's interval, and balanced accuracy and macro
-F1 the wider one of both. Why these intervals and not others: docs/claims.md has their coverage, measured.
+F1 the wider one of both. Why these intervals and not others: docs/claims-history.md has their coverage, measured.
 """
 
 from __future__ import annotations
