@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class PhotoExport:
-    """A model of photos on its way out, and the photos of `split` that the run was judged on, with its own predictions of them."""
+    """A model of photos on its way out; the photos of `split` that the run was judged on, with its own predictions of them."""
 
     found: FoundRun
     assembled: AssembledModel
