@@ -19,11 +19,11 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, missing_extra
 from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.units import format_count
-from unchoke.masks.patch_arrays import MappedRows, PatchArrays, build_rows, holds, teller
+from unchoke.masks.patch_arrays import MappedRows, PatchArrays, build_rows, holds
 from unchoke.masks.patches import Patch
 from unchoke.masks.pixel_scorer import PixelIndex, PixelScorer, find_index
 from unchoke.masks.pixel_trees import NUM_LEAVES, PixelTrees, TreeNode, flatten_tree
-from unchoke.masks.prepare_patches import PatchMaterial
+from unchoke.masks.prepare_patches import PatchMaterial, progress_of
 from unchoke.runs.session import Session
 from unchoke.scenes.scene_facts import IGNORE
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
@@ -191,16 +191,25 @@ def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, ke
         scorer = grown.scoring if folds[place] < 0 else PixelScorer(without[int(folds[place])], index)
         return scorer.scores(material.arrays.pixels(np.array([place]))[0])
 
-    def finish() -> Path:
+    def save_trees(_: Path) -> Path:
         save_tensors(trees_file, grown.to_dict())
         return trees_file
 
     side = material.spec.patch_px
+    tell, threads = progress_of(session, "trees", len(material.patches)), session.policy.workers
+    shape, blank = (len(material.class_names), side, side), np.float16(0)
     build_rows(
-        folder, f"scores-{key[:8]}", material.patches, read, key=key, shape=(len(material.class_names), side, side),
-        blank=np.float16(0), threads=session.policy.workers, on_row=teller(session, "trees", len(material.patches)),
-        finish=finish,
-    )  # fmt: skip
+        folder,
+        "scores",
+        material.patches,
+        read,
+        key=key,
+        shape=shape,
+        blank=blank,
+        threads=threads,
+        on_row=tell,
+        beside=save_trees,
+    )
     return True
 
 

@@ -1,4 +1,4 @@
-"""Square patches of scenes: where they lie, which side they are on, and what a network is shown of them.
+"""Square patches of scenes: where they lie, which split they are in, and what a network is shown of them.
 
 In: inspected scenes. Out: patches with ids that never change, a manifest of them that is never overwritten, and by scene and box
 their masks and their pixels: on the scene's scale, then with mean 0 and standard deviation 1 in each band, as float16. Windows
@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from unchoke.core import atomic, listing
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import during
-from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.core.remote import locate
 from unchoke.jobs.cluster.file_transfer import with_paths
@@ -51,7 +50,7 @@ class Patch:
 
 
 def plan_patches(facts: Sequence[SceneFacts], *, patch_px: int, overlap_px: int) -> list[Patch]:
-    """Patches that cover every scene, scene by scene, row by row; which side each is on comes later."""
+    """Patches that cover every scene, scene by scene, row by row; splits come later."""
     return [
         Patch(patch_id(scene.scene_id, box), scene.scene_id, box)
         for scene in facts
@@ -64,11 +63,6 @@ def patch_id(scene_id: str, box: Box) -> str:
     return f"{scene_id}_r{box.top}_c{box.left}"
 
 
-def with_splits(patches: Sequence[Patch], splits: Sequence[str]) -> list[Patch]:
-    """The same patches, each with its split."""
-    return [replace(patch, split=split) for patch, split in zip(patches, splits, strict=True)]
-
-
 def save_patch_manifest(
     folder: Path, patches: Sequence[Patch], *, parents: Mapping[str, str], features: Mapping[str, str]
 ) -> Path:
@@ -76,31 +70,22 @@ def save_patch_manifest(
 
     `parents` maps scene ids to what the patches were cut from; `features` patch ids to the shard with their features.
     """
-    content = _manifest_text(patches, parents, features)
-    versions = _manifest_versions(folder)
-    for name in versions.values():
-        if (folder / name).read_bytes() == content.encode("utf-8"):
-            return folder / name
-    file = folder / f"patch_manifest.v{max(versions, default=0) + 1:03d}.csv"
-    atomic.write_text(file, content)
-    return file
-
-
-def _manifest_versions(folder: Path) -> dict[int, str]:
-    names = listing.names(folder, prefix="patch_manifest.v", suffix=".csv")
-    return {int(match[1]): name for name in names if (match := _VERSION.fullmatch(name))}
-
-
-def _manifest_text(patches: Sequence[Patch], parents: Mapping[str, str], features: Mapping[str, str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(MANIFEST_COLUMNS)
     for patch in patches:
-        box = patch.box
-        corners = f"{box.left},{box.top},{box.right},{box.bottom}"
-        features_path = features.get(patch.patch_id, "")
-        writer.writerow([patch.patch_id, parents[patch.scene_id], corners, features_path, patch.split, patch.scene_id])
-    return text.getvalue()
+        corners = f"{patch.box.left},{patch.box.top},{patch.box.right},{patch.box.bottom}"
+        place = features.get(patch.patch_id, "")
+        writer.writerow([patch.patch_id, parents[patch.scene_id], corners, place, patch.split, patch.scene_id])
+    content = text.getvalue().encode("utf-8")
+    names = listing.names(folder, prefix="patch_manifest.v", suffix=".csv")
+    versions = {int(match[1]): folder / name for name in names if (match := _VERSION.fullmatch(name))}
+    for file in versions.values():
+        if file.read_bytes() == content:
+            return file
+    file = folder / f"patch_manifest.v{max(versions, default=0) + 1:03d}.csv"
+    atomic.write_bytes(file, content)
+    return file
 
 
 class PatchReader:
@@ -207,27 +192,7 @@ def pixels_key(facts: SceneFacts) -> str:
 def turn(picture: T, way: int) -> T:
     """`way` 0 is the picture itself; bit 1 mirrors left and right, bit 2 top and bottom, bit 4 then swaps rows and columns."""
     turned: Any = picture
-    if way & 1:
-        turned = _flipped(turned, -1)
-    if way & 2:
-        turned = _flipped(turned, -2)
-    if way & 4:
-        turned = turned.swapaxes(-1, -2)
-    return turned  # type: ignore[no-any-return]
-
-
-def _flipped(picture: Any, axis: int) -> Any:
-    if hasattr(picture, "flip"):
-        return picture.flip(axis)
-    return picture[..., ::-1] if axis == -1 else picture[..., ::-1, :]
-
-
-def refuse_more_views(num_views: int) -> None:
-    """Refuse more further views than a patch has."""
-    if num_views >= NUM_TURNS:
-        raise UsageError(
-            f"--views {num_views} is more than a patch has",
-            code="too-many-views",
-            why=f"a patch can be turned and mirrored in {NUM_TURNS} ways, itself among them",
-            try_=f"--views {NUM_TURNS - 1}",
-        )
+    for bit, axis in ((1, -1), (2, -2)):
+        if way & bit:  # tensors have no negative steps, arrays no `flip` of their own
+            turned = turned.flip(axis) if hasattr(turned, "flip") else np.flip(turned, axis)
+    return turned.swapaxes(-1, -2) if way & 4 else turned  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
 from unchoke.masks.grow_trees import NUM_FOLDS, fold_patches, sample_pixels
-from unchoke.masks.patch_arrays import PatchArrays, build_masks, build_pixels
+from unchoke.masks.patch_arrays import PatchArrays, build_masks, build_rows
 from unchoke.masks.patches import Patch, patch_id
 
 SIDE = 32
@@ -36,7 +36,8 @@ def make_arrays(folder: Path, patches: list[Patch]) -> PatchArrays:
         return np.full((1, SIDE, SIDE), numbers[patch.patch_id], np.float16)
 
     arrays, _ = build_masks(folder, patches, read_mask, key="0123456789", patch_px=SIDE, threads=1)
-    rows, _ = build_pixels(folder, patches, read, key="0123456789", shape=(1, SIDE, SIDE), threads=1)
+    shape, blank = (1, SIDE, SIDE), np.float16(0)
+    rows, _ = build_rows(folder, "pixels", patches, read, key="0123456789", shape=shape, blank=blank, threads=1)
     return PatchArrays(arrays.mask_rows, arrays.count_rows, rows)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unchoke.core.boxes import Box
-from unchoke.masks.patch_arrays import PatchArrays, build_masks, build_pixels, holds
+from unchoke.masks.patch_arrays import PatchArrays, build_masks, build_rows, holds
 from unchoke.masks.patches import Patch
 from unchoke.scenes.scene_facts import SceneError
 
@@ -108,15 +108,11 @@ def test_pixels_are_kept_beside_them_and_put_where_asked(tmp_path: Path) -> None
     def pixels_of(patch: Patch) -> np.ndarray:
         return np.full((2, PX, PX), patch.box.top, np.float16)
 
-    rows, failed = build_pixels(tmp_path, PATCHES, pixels_of, key=KEY, shape=(2, PX, PX), threads=0)
+    shape, blank = (2, PX, PX), np.float16(0)
+    rows, failed = build_rows(tmp_path, "pixels", PATCHES, pixels_of, key=KEY, shape=shape, blank=blank, threads=0)
     masks, _ = build(tmp_path)
     arrays = PatchArrays(masks.mask_rows, masks.count_rows, rows)
     out = np.zeros((2, 2, PX, PX), np.float16)
     assert arrays.pixels(np.array([1, 2]), out=out) is out
     assert not failed and out[:, 0, 0, 0].tolist() == [8.0, 16.0]
     assert holds(tmp_path, "pixels", KEY) and not holds(tmp_path, "pixels", "e" * 16)
-
-
-def test_without_pixels_asking_for_them_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="keep no pixels"):
-        build(tmp_path)[0].pixels(np.array([0]))

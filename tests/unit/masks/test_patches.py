@@ -21,7 +21,6 @@ from unchoke.masks.patches import (
     measure_standard,
     plan_patches,
     save_patch_manifest,
-    with_splits,
 )
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
@@ -71,13 +70,6 @@ def test_patches_cover_scene_named_by_corner(facts: SceneFacts) -> None:
     for patch in patches:
         covered[patch.box.top : patch.box.bottom, patch.box.left : patch.box.right] += 1
     assert covered.min() >= 1
-
-
-def test_splits_are_added_to_patches_without_changing_them(facts: SceneFacts) -> None:
-    patches = plan_patches([facts], patch_px=64, overlap_px=0)
-    divided = with_splits(patches, ["val", "train"])
-    assert [patch.split for patch in divided] == ["val", "train"]
-    assert [(patch.patch_id, patch.box) for patch in divided] == [(patch.patch_id, patch.box) for patch in patches]
 
 
 def test_manifest_version_kept_until_change(tmp_path: Path, facts: SceneFacts) -> None:

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import plan_boxes
-from unchoke.masks.label_reach import LabelReach, measure_reach
 from unchoke.masks.patch_arrays import PatchArrays, build_masks
+from unchoke.masks.patch_splits import LabelReach, measure_reach
 from unchoke.masks.patches import Patch, patch_id
 
 SIDE = 256
