@@ -21,8 +21,7 @@ from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.units import format_count
 from unchoke.masks.patch_arrays import MappedRows, PatchArrays, build_rows, holds
 from unchoke.masks.patches import Patch
-from unchoke.masks.pixel_scorer import PixelIndex, PixelScorer, find_index
-from unchoke.masks.pixel_trees import NUM_LEAVES, PixelTrees, TreeNode, flatten_tree
+from unchoke.masks.pixel_trees import NUM_LEAVES, PixelScorer, PixelTrees, find_index, flatten_tree
 from unchoke.masks.prepare_patches import PatchMaterial, progress_of
 from unchoke.runs.session import Session
 from unchoke.scenes.scene_facts import IGNORE
@@ -54,19 +53,16 @@ def sample_pixels(arrays: PatchArrays, patches: Sequence[Patch]) -> PixelSample:
     train = [place for place, patch in enumerate(patches) if patch.split == "train"]
     train = sorted(train, key=lambda place: hash_int("trees", patches[place].patch_id))[:_MOST_PATCHES]
     each = -(-_MOST_PIXELS // max(1, len(train)))
-    bands: list[NDArray[np.float32]] = []
-    classes: list[NDArray[np.uint8]] = []
-    positions: list[NDArray[np.int64]] = []
+    parts = []
     for place in sorted(train):
         at = np.array([place])
         mask = arrays.masks(at)[0].ravel()
         known = np.flatnonzero(mask != IGNORE)
         drawn = np.random.default_rng(hash_int("pixels", patches[place].patch_id)).permutation(known)[:each]
         drawn.sort()
-        bands.append(arrays.pixels(at)[0].reshape(-1, mask.size)[:, drawn].T.astype(np.float32))
-        classes.append(mask[drawn])
-        positions.append(np.full(len(drawn), place, np.int64))
-    return PixelSample(np.concatenate(bands), np.concatenate(classes), np.concatenate(positions))
+        bands = arrays.pixels(at)[0].reshape(-1, mask.size)[:, drawn].T.astype(np.float32)
+        parts.append((bands, mask[drawn], np.full(len(drawn), place, np.int64)))
+    return PixelSample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def fold_patches(patches: Sequence[Patch], *, num_folds: int = NUM_FOLDS) -> NDArray[np.int64]:
@@ -88,10 +84,23 @@ def grow_trees(sample: PixelSample, num_classes: int) -> PixelTrees | None:
     if len(found) < 2:
         return None
     model = _fit(sample, len(found))
-    trees = _exported(model, tuple(int(one) for one in found), num_classes)
+    try:
+        parts = [flatten_tree(tree.nodes) for round_ in model._predictors for tree in round_]
+        start = np.asarray(model._baseline_prediction, np.float64).ravel()
+    except (AttributeError, ValueError, KeyError, IndexError) as error:
+        raise _unreadable(str(error)) from error
+    columns, thresholds, ruled_out, values = zip(*parts, strict=True)
+    trees = PixelTrees(
+        np.array(columns, np.int16),
+        np.array(thresholds, np.float32),
+        np.array(ruled_out, np.uint8),
+        np.array(values, np.float64),
+        start,
+        tuple(found.tolist()),
+        num_classes,
+    )
     checked = sample.bands[:: max(1, len(sample.bands) // _CHECKED_PIXELS)]
-    expected = np.atleast_2d(model.decision_function(checked).T)
-    if not np.array_equal(trees.raw(checked.T), expected):
+    if not np.array_equal(trees.raw(checked.T), np.atleast_2d(model.decision_function(checked).T)):
         raise _unreadable("scores of the exported trees differ from the original's")
     return trees
 
@@ -108,30 +117,6 @@ def _fit(sample: PixelSample, num_classes: int) -> Any:
     )
     with threadpool_limits(1, user_api="openmp"):  # small trees: threads that wait for each other cost more than they bring
         return model.fit(sample.bands, sample.classes)
-
-
-def _exported(model: Any, classes: tuple[int, ...], num_classes: int) -> PixelTrees:
-    try:
-        nodes = [tree.nodes for round_ in model._predictors for tree in round_]
-        start = np.asarray(model._baseline_prediction, np.float64).ravel()
-        parts = [flatten_tree([_node(row) for row in tree]) for tree in nodes]
-    except (AttributeError, ValueError, KeyError, IndexError) as error:
-        raise _unreadable(str(error)) from error
-    columns, thresholds, ruled_out, values = zip(*parts, strict=True)
-    return PixelTrees(
-        np.array(columns, np.int16),
-        np.array(thresholds, np.float32),
-        np.array(ruled_out, np.uint8),
-        np.array(values, np.float64),
-        start,
-        classes,
-        num_classes,
-    )
-
-
-def _node(row: Any) -> TreeNode:
-    numbers = int(row["left"]), int(row["right"])
-    return TreeNode(int(row["feature_idx"]), float(row["num_threshold"]), *numbers, float(row["value"]), bool(row["is_leaf"]))
 
 
 def _unreadable(fact: str) -> MachineError:
@@ -181,7 +166,9 @@ def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, ke
     plain = grow_trees(sample, len(material.class_names))
     if plain is None:
         return False
-    index = _index(material, sample)
+    index = None  # also where bands are scaled scene by scene, so that no threshold holds for all
+    if len(material.class_names) == 2 and material.normalise == "none":
+        index = find_index(sample.bands, sample.classes, material.standard)
     without = _grow_without(sample, folds, plain)
     grown = GrownTrees(plain, PixelScorer(PixelTrees.mean(without), index))
     places = {patch.patch_id: place for place, patch in enumerate(material.patches)}
@@ -211,13 +198,6 @@ def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, ke
         beside=save_trees,
     )
     return True
-
-
-def _index(material: PatchMaterial, sample: PixelSample) -> PixelIndex | None:
-    """None for more than two classes, or where bands are scaled scene by scene and no threshold holds for all."""
-    if len(material.class_names) != 2 or material.normalise != "none":
-        return None
-    return find_index(sample.bands, sample.classes, material.standard)
 
 
 def _grow_without(sample: PixelSample, folds: NDArray[np.int64], plain: PixelTrees) -> list[PixelTrees]:

@@ -2,7 +2,8 @@
 
 In: patches of a split with their probabilities, and the scenes' labels. Out: figures per class. Patches of other
 splits count for nothing where they overlap; a pixel that no patch of the split covers is not judged. Bands of the stitched mask
-pass through one by one, so memory does not grow with the scene.
+pass through one by one, so memory does not grow with the scene. Rules and trees over the bands of single pixels, without a
+network, are judged on the very same pixels.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
-from unchoke.core.record import ClassRecord
+from unchoke.core.record import BaselineRecord, BaselineScore, ClassRecord
 from unchoke.masks.mask_objective import IGNORE
 from unchoke.masks.patches import Patch
+from unchoke.masks.pixel_trees import PixelTrees
+from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.stitch import plan_stitch, stitch
+from unchoke.scenes.expression import parse_expression
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.training.data import Positions
 from unchoke.training.scoring.figures import class_rates, confusion_matrix
@@ -26,6 +31,10 @@ from unchoke.training.scoring.figures import class_rates, confusion_matrix
 Predict = Callable[[Positions], NDArray[np.float32]]
 """Positions of patches to their probabilities (n, classes, side, side)."""
 ReadMask = Callable[[str, Box], NDArray[np.uint8]]
+Rule = Callable[[SceneFacts, Box], NDArray[np.uint8]]
+JUDGED = ("val", "test")
+_BATCH = 8
+"""Patches that are judged at once."""
 
 
 @dataclass(frozen=True)
@@ -54,44 +63,32 @@ class MaskScores:
         return found
 
 
-class MaskMeter:
-    """Counts pixels, band by band."""
-
-    def __init__(self, class_names: Sequence[str]) -> None:
-        self._names = tuple(class_names)
-        self._confusion = np.zeros((len(self._names), len(self._names)), np.int64)
-
-    def add(self, found: NDArray[np.uint8], truth: NDArray[np.uint8]) -> None:
-        """Classes of some pixels; those without a label, or without an answer, are passed over."""
-        judged = (truth != IGNORE) & (found != IGNORE)
-        self._confusion += confusion_matrix(truth[judged], found[judged], num_classes=len(self._names))
-
-    def finish(self) -> MaskScores:
-        confusion = self._confusion
-        if not confusion.any():
-            return MaskScores(None, None, None, [], confusion.tolist())
-        truths, claims, rates = confusion.sum(axis=1), confusion.sum(axis=0), class_rates(confusion)
-        seen = {"iou": truths + claims, "f1": truths + claims, "precision": claims, "recall": truths}
-        rows = [
-            ClassRecord(
-                name=name,
-                support=int(truths[place]),
-                **{key: float(rates[key][place]) if counts[place] else None for key, counts in seen.items()},
-            )
-            for place, name in enumerate(self._names)
-        ]
-        return MaskScores(
-            mean_iou=_mean([row.iou for row in rows]),
-            macro_f1=_mean([row.f1 for row in rows]),
-            pixel_accuracy=float(np.trace(confusion) / confusion.sum()),
-            per_class=rows,
-            confusion=confusion.tolist(),
+def mask_scores(confusion: NDArray[np.int64], class_names: Sequence[str]) -> MaskScores:
+    """Figures from counts of pixels by their true class (rows) and the mask's (columns)."""
+    if not confusion.any():
+        return MaskScores(None, None, None, [], confusion.tolist())
+    truths, claims, rates = confusion.sum(axis=1), confusion.sum(axis=0), class_rates(confusion)
+    seen = {"iou": truths + claims, "f1": truths + claims, "precision": claims, "recall": truths}
+    rows = [
+        ClassRecord(
+            name=name,
+            support=int(truths[place]),
+            **{key: float(rates[key][place]) if counts[place] else None for key, counts in seen.items()},
         )
+        for place, name in enumerate(class_names)
+    ]
 
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return MaskScores(
+        mean_iou=mean([row.iou for row in rows]),
+        macro_f1=mean([row.f1 for row in rows]),
+        pixel_accuracy=float(np.trace(confusion) / confusion.sum()),
+        per_class=rows,
+        confusion=confusion.tolist(),
+    )
 
 
 def stitched_bands(
@@ -122,25 +119,82 @@ def stitched_bands(
 def judge_masks(
     facts: Sequence[SceneFacts],
     patches: Sequence[Patch],
-    splits: Sequence[str],
+    splits: Sequence[str] = JUDGED,
     *,
     predict: Predict,
     read_mask: ReadMask,
     class_names: Sequence[str],
     overlap_px: int,
     batch: int,
+    rule: Rule | None = None,
 ) -> dict[str, MaskScores]:
-    """Figures for each split that has patches."""
+    """Figures for each split that has patches. A `rule` answers in the place of `predict`, for the pixels that this covers."""
     found: dict[str, MaskScores] = {}
+    num_classes = len(class_names)
     for split in splits:
-        meter = MaskMeter(class_names)
+        confusion = np.zeros((num_classes, num_classes), np.int64)
         for scene in facts:
-            own = [(number, one) for number, one in enumerate(patches) if one.split == split and one.scene_id == scene.scene_id]
-            if own:
-                options: dict[str, Any] = {"num_classes": len(class_names), "overlap_px": overlap_px, "batch": batch}
-                for band, classes in stitched_bands(scene, own, predict, **options):
-                    meter.add(classes, read_mask(scene.scene_id, band))
-        scores = meter.finish()
-        if scores.num_pixels:
-            found[split] = scores
+            own = [(number, one) for number, one in enumerate(patches) if (one.split, one.scene_id) == (split, scene.scene_id)]
+            if not own:
+                continue
+            bands = stitched_bands(scene, own, predict, num_classes=num_classes, overlap_px=overlap_px, batch=batch)
+            for band, classes in bands:
+                answer = classes if rule is None else np.where(classes == IGNORE, IGNORE, rule(scene, band))
+                truth = read_mask(scene.scene_id, band)
+                judged = (truth != IGNORE) & (answer != IGNORE)
+                confusion += confusion_matrix(truth[judged], answer[judged], num_classes=num_classes)
+        if confusion.any():
+            found[split] = mask_scores(confusion, class_names)
     return found
+
+
+def judge_material(material: PatchMaterial, predict: Predict, *, rule: Rule | None = None) -> dict[str, MaskScores]:
+    """The figures of val and test on the patches of a training."""
+    return judge_masks(
+        material.facts,
+        material.patches,
+        predict=predict,
+        read_mask=material.reader.mask,
+        class_names=material.class_names,
+        overlap_px=material.overlap_px,
+        batch=_BATCH,
+        rule=rule,
+    )
+
+
+def judge_trees(material: PatchMaterial, trees: PixelTrees) -> BaselineRecord:
+    """Trees over the bands of single pixels, by themselves."""
+
+    def predict(positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        scores = np.stack([trees.scores(patch) for patch in material.arrays.pixels(positions)]).astype(np.float32)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        probabilities: NDArray[np.float32] = shares / shares.sum(axis=1, keepdims=True)
+        return probabilities
+
+    return _recorded("gradient-boosted trees on the bands of each pixel", judge_material(material, predict))
+
+
+def judge_expression(material: PatchMaterial, text: str) -> BaselineRecord:
+    """An expression over bands that says class 1 where it is true."""
+    expression = parse_expression(text, material.facts[0].band_names)
+    side_px, num_classes = material.spec.patch_px, len(material.class_names)
+
+    def everywhere(positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.ones((len(positions), num_classes, side_px, side_px), np.float32)
+
+    def rule(scene: SceneFacts, band: Box) -> NDArray[np.uint8]:
+        bands, _ = read_box(scene, band, pool=material.reader.pool)
+        return expression.evaluate(dict(zip(scene.band_names, bands, strict=True))).astype(np.uint8)
+
+    return _recorded(text, judge_material(material, everywhere, rule=rule))
+
+
+def _recorded(name: str, found: dict[str, MaskScores]) -> BaselineRecord:
+    """The IoU of class 1, and the mean over all classes, on each split that has both."""
+    scores: dict[str, Any] = {}
+    for split, one in found.items():
+        if len(one.per_class) > 1:
+            row = one.per_class[1]
+            figures = {"class": row.name, "iou": row.iou, "mean_iou": one.mean_iou, "confusion": one.confusion}
+            scores[split] = BaselineScore(**figures)
+    return BaselineRecord(name=name, **scores)

@@ -23,7 +23,7 @@ from unchoke.masks.mask_job import MaskJob
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, mean_iou, weigh_classes
 from unchoke.masks.patch_arrays import PatchArrays
 from unchoke.masks.patches import NUM_TURNS
-from unchoke.masks.pixel_scorer import PixelScorer
+from unchoke.masks.pixel_trees import PixelScorer
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.segmenter import FPN_STRIDES, PYRAMID, WHOLE, Decoder, SegmenterConfig
 from unchoke.masks.trained_segmenter import TrainedSegmenter

@@ -131,7 +131,7 @@ def split_patches(
     patch_px: int,
     overlap_px: int,
 ) -> tuple[list[Patch], PatchArrays]:
-    """Patches with their splits. Those too near to another split are left out and counted; labels that reach further are reported.
+    """Patches with their splits. Those too near to another split are left out; labels that reach further are reported.
 
     Two splits of a scene lie as far apart as its labels reach, at most half a patch: more would leave too little to train on.
     """

@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from unchoke.features.half_rounding import round_to_half
-from unchoke.masks.pixel_scorer import PixelIndex, PixelScorer
-from unchoke.masks.pixel_trees import LIMIT, NUM_LEAVES
+from unchoke.masks.pixel_trees import LIMIT, NUM_LEAVES, PixelIndex, PixelScorer
 
 _AT_ONCE = 16
 """Trees that are looked at together: each takes eight numbers for a pixel meanwhile."""

@@ -29,8 +29,7 @@ from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
 from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.grow_trees import GrownTrees, keep_scores
-from unchoke.masks.judge_baselines import JUDGED, judge_expression, judge_trees
-from unchoke.masks.judge_masks import MaskScores, Predict, judge_masks
+from unchoke.masks.judge_masks import MaskScores, Predict, judge_expression, judge_material, judge_trees
 from unchoke.masks.mask_job import shown_pixels, shown_rows
 from unchoke.masks.mask_objective import ious
 from unchoke.masks.mask_trainer import MaskTrainer
@@ -170,7 +169,7 @@ def _run(
         segmenter = load_segmenter(folder)
         with session.stage("evaluate", "stitched masks"):
             predict = _predictor(session, segmenter, material, features)
-            scores = _judge(material, predict)
+            scores = judge_material(material, predict)
             baselines = _judge_baselines(session, material, trees)
         with session.stage("report", "gallery"):
             pictures = _gallery(session, material, features, segmenter)
@@ -198,19 +197,6 @@ def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMater
         return lambda positions: decode(shown_pixels(trained.config, material.arrays, positions))
     rows = shown_rows(trained.config, features.store, material.arrays)
     return lambda positions: decode(rows.rows(positions))
-
-
-def _judge(material: PatchMaterial, predict: Predict) -> dict[str, MaskScores]:
-    return judge_masks(
-        material.facts,
-        material.patches,
-        JUDGED,
-        predict=predict,
-        read_mask=material.reader.mask,
-        class_names=material.class_names,
-        overlap_px=material.overlap_px,
-        batch=_BATCH,
-    )
 
 
 def _judge_baselines(session: Session, material: PatchMaterial, trees: GrownTrees | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.pyramid import Pyramid, PyramidSpec, load_pyramid
 from unchoke.machine.backend import autocast, torch_dtype
 from unchoke.masks.patches import BandStandard
-from unchoke.masks.pixel_scorer import PixelScorer
+from unchoke.masks.pixel_trees import PixelScorer
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.checkpoints import State, load_checkpoint, save_tensors
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
-from unchoke.masks.judge_masks import MaskMeter, judge_masks, stitched_bands
+from unchoke.masks.judge_masks import judge_masks, mask_scores, stitched_bands
 from unchoke.masks.mask_objective import IGNORE
 from unchoke.masks.patches import Patch
 
@@ -92,8 +92,6 @@ def test_split_judged_by_its_own_patches() -> None:
 
 
 def test_nothing_labelled_gives_no_figures() -> None:
-    meter = MaskMeter(NAMES)
-    meter.add(np.zeros((4, 4), np.uint8), np.full((4, 4), IGNORE, np.uint8))
-    scores = meter.finish()
+    scores = mask_scores(np.zeros((3, 3), np.int64), NAMES)
     assert scores.mean_iou is None
     assert scores.num_pixels == 0

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from unchoke.masks.grow_trees import PixelSample, grow_trees
 from unchoke.masks.patches import BandStandard
-from unchoke.masks.pixel_scorer import PixelIndex, PixelScorer, find_index, normalised_difference
-from unchoke.masks.pixel_trees import LIMIT
+from unchoke.masks.pixel_trees import LIMIT, PixelIndex, PixelScorer, find_index, normalised_difference
 from unchoke.scenes.expression import parse_expression
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 

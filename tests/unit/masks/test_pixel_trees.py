@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from unchoke.masks.grow_trees import PixelSample, _fit, grow_trees
-from unchoke.masks.pixel_trees import LIMIT, PixelTrees, TreeNode, flatten_tree, floor_float32
+from unchoke.masks.pixel_trees import LIMIT, PixelTrees, flatten_tree, floor_float32
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 
 
@@ -73,15 +73,10 @@ def test_growing_twice_gives_the_same_arrays() -> None:
 
 def test_a_tree_that_leans_to_one_side_is_flattened_too() -> None:
     """A chain of three nodes, leaves from left to right 10, 20, 30, 40."""
-    chain = [
-        TreeNode(0, 0.0, 1, 2, 0, False),
-        TreeNode(0, 0, 0, 0, 10, True),
-        TreeNode(1, 1.0, 3, 6, 0, False),
-        TreeNode(0, 2.0, 4, 5, 0, False),
-        TreeNode(0, 0, 0, 0, 20, True),
-        TreeNode(0, 0, 0, 0, 30, True),
-        TreeNode(0, 0, 0, 0, 40, True),
-    ]
+    names = ("feature_idx", "num_threshold", "left", "right", "value", "is_leaf")
+    rows = [(0, 0.0, 1, 2, 0, False), (0, 0, 0, 0, 10, True), (1, 1.0, 3, 6, 0, False), (0, 2.0, 4, 5, 0, False)]
+    rows += [(0, 0, 0, 0, value, True) for value in (20, 30, 40)]
+    chain = [dict(zip(names, row, strict=True)) for row in rows]
     parts = [np.array([part]) for part in flatten_tree(chain)]
     trees = PixelTrees(
         parts[0].astype(np.int16), parts[1].astype(np.float32), parts[2].astype(np.uint8), parts[3], np.zeros(1), (0, 1), 2

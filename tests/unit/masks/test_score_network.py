@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from unchoke.masks.patches import BandStandard
-from unchoke.masks.pixel_scorer import PixelScorer, find_index
-from unchoke.masks.pixel_trees import PixelTrees
+from unchoke.masks.pixel_trees import PixelScorer, PixelTrees, find_index
 from unchoke.masks.score_network import ScoreNetwork
 
 
