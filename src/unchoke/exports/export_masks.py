@@ -27,12 +27,19 @@ from unchoke.exports.mask_model import MaskModel, MaskParts
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.masks.patches import LIMIT, BandStandard, Patch, read_scaled
-from unchoke.masks.predictor import EngineUse, PredictorSpec, join_parts, open_predictor
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.masks.score_network import ScoreNetwork
 from unchoke.masks.segmenter import WHOLE
 from unchoke.masks.stitch import plan_stitch, stitch
-from unchoke.masks.trained_segmenter import Predictor, TrainedSegmenter, load_segmenter
+from unchoke.masks.trained_segmenter import (
+    EngineUse,
+    Predictor,
+    PredictorSpec,
+    TrainedSegmenter,
+    join_parts,
+    load_segmenter,
+    open_predictor,
+)
 from unchoke.runs.lookup import FoundRun
 from unchoke.runs.session import open_session
 from unchoke.scenes.scale import PERCENTILES, measure_scale

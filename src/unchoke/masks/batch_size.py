@@ -20,7 +20,7 @@ from unchoke.machine.backend import held_memory_bytes, is_cpu, torch_device
 from unchoke.machine.memory.memory_plan import MemoryLimit, MemoryRoom, StepCost, choose_limit, largest_fitting
 from unchoke.machine.memory.memory_watch import own_bytes
 from unchoke.machine.memory.probe import probe
-from unchoke.masks.predictor import TARGET, BatchTrial, PredictorSpec
+from unchoke.masks.trained_segmenter import TARGET, BatchTrial, PredictorSpec
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import CACHE_BYTES
 

@@ -26,8 +26,8 @@ from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.units import format_seconds
 from unchoke.core.urls import is_url
 from unchoke.masks.patches import PatchReader
-from unchoke.masks.predictor import READ_AHEAD, OpenPredictor
 from unchoke.masks.stitch import BandValues, StitchPlan, blend_patches, plan_batches
+from unchoke.masks.trained_segmenter import READ_AHEAD, OpenPredictor
 from unchoke.masks.write_masks import MaskFiles, PartStore, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import SceneFacts
 

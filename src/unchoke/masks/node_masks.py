@@ -35,8 +35,7 @@ from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.masks.draw_masks import MaskWork, finish_bands
 from unchoke.masks.patches import BandStandard, PatchReader
-from unchoke.masks.predictor import OpenPredictor, join_parts, noise_patches
-from unchoke.masks.trained_segmenter import TrainedSegmenter
+from unchoke.masks.trained_segmenter import OpenPredictor, TrainedSegmenter, join_parts, noise_patches
 from unchoke.masks.write_masks import PartStore
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import files_to_send
@@ -74,9 +73,9 @@ class SegmenterParcel:
 
     @classmethod
     def of(cls, predictor: OpenPredictor, *, batch: int) -> SegmenterParcel:
-        frozen = predictor.frozen
-        engine = None if frozen is None else EngineParcel.of(frozen.network, frozen.engine)
-        return cls(pickle.dumps(predictor.trained), engine, batch, torch.get_num_threads(), _predict_noise(predictor))
+        backbone, engine = predictor.backbone, predictor.engine
+        parcel = None if backbone is None or engine is None else EngineParcel.of(backbone, engine)
+        return cls(pickle.dumps(predictor.trained), parcel, batch, torch.get_num_threads(), _predict_noise(predictor))
 
     def open(self) -> tuple[OpenPredictor, str, dict[str, Any]]:
         """A predictor of this machine that gives what the driver's gives, how exactly, and what runs its frozen part."""
@@ -166,8 +165,8 @@ class NodeMasks:
 
     def plan(self, node: ClusterNode) -> list[HostPlan]:
         """Streams of one process use all cores of a node; else a host has as many as the driver. Two tasks for each."""
-        frozen = self.predictor.frozen
-        streams = frozen is not None and frozen.engine.name == OpenVinoEngine.name
+        engine = self.predictor.engine
+        streams = engine is not None and engine.name == OpenVinoEngine.name
         return hosts_with(node.cpus if streams else torch.get_num_threads())(node)
 
     def errands(

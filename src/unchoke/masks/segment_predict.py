@@ -38,10 +38,16 @@ from unchoke.masks.batch_size import choose_batch
 from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult, make_mask, write_mask
 from unchoke.masks.node_masks import NodeMasks
 from unchoke.masks.patches import PatchReader
-from unchoke.masks.predictor import EngineUse, OpenPredictor, PredictorSpec, open_predictor
 from unchoke.masks.segmenter import WHOLE
 from unchoke.masks.stitch import LIMIT_BYTES, count_patches, plan_stitch
-from unchoke.masks.trained_segmenter import TrainedSegmenter, load_segmenter
+from unchoke.masks.trained_segmenter import (
+    EngineUse,
+    OpenPredictor,
+    PredictorSpec,
+    TrainedSegmenter,
+    load_segmenter,
+    open_predictor,
+)
 from unchoke.masks.write_masks import PartStore
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import Session, default_listener, reached_cluster, refuse_inside_data
