@@ -30,7 +30,7 @@ from unchoke_doctor.files import write_bytes, write_json
 from unchoke_doctor.finding import Finding
 from unchoke_doctor.fixes import FixedFile, apply, diff_text, preview
 from unchoke_doctor.rules import CODES as CODES
-from unchoke_doctor.rules import Case, Edit, Hit, load_rule
+from unchoke_doctor.rules import Case, Edit, Hit, load_rule, make_case
 
 SUFFIXES = (".ipynb", ".py")
 STDIN = "-"
@@ -343,7 +343,7 @@ def _examine(source: SourceFile, codes: Sequence[str], loud: set[str]) -> _Read:
     trains = False
     for part in (source, *(replace(script, scripts=source.scripts) for script in source.scripts)):
         try:
-            case = Case(read_program(part), outputs)
+            case = make_case(read_program(part), outputs)
             trains = trains or any(own_node(case.program, one) is not None for one in case.trainings)
         except Exception as error:
             problems.append(_failure(source.path, "reading", error))

@@ -100,9 +100,6 @@ class CellReading:
         telling = [does for does in self.does if does not in _LITTLE] or list(self.does[:1])
         return "not read" if self.problem else ", ".join(telling[:3]) or "nothing"
 
-    def only(self, *does: str) -> bool:
-        return bool(self.does) and set(self.does) <= {*does, *_LITTLE}
-
 
 def read_cells(program: Program, cells: tuple[Cell, ...]) -> list[CellReading]:
     """Every code cell, in the order of the file."""

@@ -37,7 +37,7 @@ _IMAGES = (
     re.compile(
         r"train\w*\W+(?:images|samples|examples|data ?set|set|size|data)\b[\w ]{0,16}\W{1,12}(\d{3,7})(?![\d.]*\d)", re.IGNORECASE
     ),
-    re.compile(r"\b(\d{2,7}) (?:images|samples|pictures|photos)\b", re.IGNORECASE),
+    re.compile(r"(?<!batch of )(?<!batches of )\b(\d{2,7}) (?:images|samples|pictures|photos)\b", re.IGNORECASE),
 )  # fmt: skip
 _GPU = re.compile(
     r"\b(Tesla \w+|NVIDIA (?:GeForce |RTX |A|H|L|T)[\w -]*\w|GeForce [RG]TX \d+\w*(?: Ti)?|Quadro \w+|A100|V100|P100|RTX \d{4})"
@@ -47,7 +47,6 @@ _CPU = re.compile(
     r"^\s*(?:using |device:? ?|running on |training on )*(?:device\(type=)?['\"]?cpu['\"]?\)?\s*$", re.IGNORECASE | re.MULTILINE
 )
 _NO_CUDA = re.compile(r"(?:cuda|gpu)[^\n]{0,30}(?:not available|available\W+False|: ?False|unavailable)|no gpu", re.IGNORECASE)
-_UTILISATION = re.compile(r"MiB\s*/\s*\d+MiB\s*\|\s*(\d+)%\s+Default")
 _WORKERS = re.compile(r"suggested max number of worker in current system is (\d+)")
 _MEMORY = re.compile(
     r"CUDA out of memory|OOM when allocating|ResourceExhaustedError|MemoryError|Unable to allocate [\d.]+ [GM]iB|Killed",
@@ -72,7 +71,6 @@ class Outputs:
     images: int | None = None
     gpu: str = ""
     on_cpu: bool = False
-    utilisation: int | None = None
     cores: int | None = None
     memory: str = ""
     spawns: bool = False
@@ -128,8 +126,6 @@ def _read_cell(seen: Outputs, number: int, cell: Cell) -> None:
     if gpu := _GPU.search(text):
         seen.gpu = seen.gpu or (gpu[1] or "GPU").strip()
     seen.on_cpu = seen.on_cpu or bool(_CPU.search(text)) or bool(_NO_CUDA.search(text))
-    if busy := _UTILISATION.search(text):
-        seen.utilisation = int(busy[1])
     if cores := _WORKERS.search(text):
         seen.cores = int(cores[1])
     if memory := _MEMORY.search(text):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from unchoke_doctor.code.outputs import Outputs
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.source import CodePlace
-from unchoke_doctor.code.training import Training, own_node, trainings
+from unchoke_doctor.code.training import Training, trainings
 from unchoke_doctor.finding import Basis, Kind
 from unchoke_doctor.units import format_seconds
 
@@ -82,9 +82,11 @@ class Case:
         return self.outputs.images
 
     def cell(self, training: Training) -> int | None:
-        """The cell in which a training shows."""
-        node = own_node(self.program, training)
-        return self.program.place(node).cell if node is not None else None
+        """The cell that runs a training: of those that hold it or call what holds it, the outermost with an output."""
+        cells = _cells(self.program, training)
+        return next(
+            (one for one in reversed(cells) if one in self.outputs.epochs or one in self.outputs.cells), next(iter(cells), None)
+        )
 
     def training_s(self, training: Training) -> float | None:
         """Seconds of a training by the saved outputs: what they show, or what all its epochs take at their pace.
@@ -140,6 +142,21 @@ class Case:
         kind = "note" if self.little else kind
         first, *further = dict.fromkeys(nodes)
         return Hit(first, message + told, fix, kind, basis or rests_on, evidence, tuple(further), edits, shown)
+
+
+def _cells(program: Program, training: Training) -> list[int]:
+    """The cells of the loops and calls of a training, from the inside out."""
+    places = [program.place(part).cell for part in (training.node, *training.chain) if program.is_own(part)]
+    return [cell for cell in places if cell is not None]
+
+
+def make_case(program: Program, outputs: Outputs) -> Case:
+    """The program with what its outputs show of its trainings: progress bars of other cells time something else."""
+    cells = {cell for one in trainings(program) for cell in _cells(program, one)}
+    if cells:
+        own = {cell: seconds for cell, seconds in outputs.epochs.items() if cell in cells}
+        outputs = replace(outputs, epochs=own)
+    return Case(program, outputs)
 
 
 Check = Callable[[Case], Iterator[Hit]]

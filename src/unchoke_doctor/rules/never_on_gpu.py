@@ -67,8 +67,9 @@ def _slow_pace(case: Case) -> Iterator[Hit]:
             continue
         step_s = epoch / steps if (steps := outputs.steps.get(cell or 0)) else 0.0
         if outputs.on_cpu or (step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
-            shown = f"a step took {step_s:.1f} s" if step_s >= _CPU_STEP_S else "the device was the CPU"
-            said = f"this training ran on the CPU by its saved outputs: {shown}, {format_seconds(total)} in all"
+            said = f"this training ran on the CPU by its saved outputs, for {format_seconds(total)}"
+            if not outputs.on_cpu:
+                said = f"a step took {step_s:.1f} s by the saved outputs, which show no GPU: the pace of a CPU"
             fix = (
                 "choose a runtime with a GPU and check that the library sees it (`torch.cuda.is_available()`, "
                 "`tf.config.list_physical_devices('GPU')`, `nvidia-smi`)"

@@ -46,10 +46,12 @@ def check(case: Case) -> Iterator[Hit]:
         return
     gpu, total = case.outputs.gpu, case.training_s(training)
     large = _LARGE.search(case.texts)
-    if gpu or total is not None:
-        pays = bool(_TENSOR_CORES.search(gpu)) and total is not None and total >= _LONG_S
-    else:
-        pays = bool(large or _MEDIUM.search(case.texts)) and "cuda" in case.texts and not case.little
+    long = total is not None and total >= _LONG_S
+    if _TENSOR_CORES.search(gpu):
+        pays = long
+    else:  # a GPU that is only called so may be any
+        named = bool(large or _MEDIUM.search(case.texts)) and "cuda" in case.texts
+        pays = named and gpu in ("", "GPU") and (long or total is None) and not case.outputs.on_cpu
     pays = pays and (bool(large) or not any(hit.kind == "choke" for hit in check_workers(case)))
     where = (
         f" on a {gpu}, which is built for 16 bits"

@@ -113,3 +113,16 @@ from elsewhere import FeatureSet
 from torch.utils.data import DataLoader
 for rows, labels in DataLoader(FeatureSet("train"), batch_size=8):
     net(rows).sum().backward()
+# === a short progress bar of another cell says nothing about the training
+#%%
+import cv2
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+for path in tqdm(paths):
+    sizes.append(cv2.imread(path).shape)
+#> 100%|##########| 200/200 [00:02<00:00, 100.0it/s]
+#%%
+loader = DataLoader(ImageFolder("photos"), batch_size=32)  # expect: choke code
+for epoch in range(30):
+    for images, labels in loader:
+        net(images).sum().backward()
