@@ -164,7 +164,8 @@ def measure_cut(args: argparse.Namespace, device: torch.device) -> dict[str, Any
         for _ in range(args.epochs):
             for name, one in both.items():  # side by side, so that a busy moment hits both
                 started = time.perf_counter()
-                one.run_epoch()
+                one.train_epoch()
+                one.end_epoch(one.judge_val())
                 synchronize(device)
                 seconds[name].append(time.perf_counter() - started)
     epochs = {name: round(statistics.median(found), 3) for name, found in seconds.items()}

@@ -24,8 +24,7 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
 from unchoke.training.data import FeatureSource, LearningTask
 from unchoke.training.heads.head_trainer import HeadTrainer
-from unchoke.training.network.linear_start import LinearStart
-from unchoke.training.network.photo_job import StoredActivations
+from unchoke.training.network.photo_job import LinearStart, StoredActivations
 from unchoke.training.network.photo_trainer import PhotoTrainer
 from unchoke.training.network.prepare_pixels import plan_pixels, prepare_pixels
 from unchoke.training.run_training import Trainer

@@ -49,10 +49,9 @@ from unchoke.training.ladder.rungs import (
     recall_rung,
     what_is_left,
 )
-from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.memory_trial import MemoryTrial
-from unchoke.training.network.photo_job import PhotoJob
+from unchoke.training.network.photo_job import LinearStart, PhotoJob
 from unchoke.training.network.photo_trainer import network_spec, noise_source, targets_of
 from unchoke.training.scoring.judge import JUDGED
 from unchoke.training.scoring.learning_curve import RidgeRefit

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from unchoke.core import atomic
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some
@@ -25,20 +29,22 @@ from unchoke.core.events import OnEvent, ignore
 from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
+from unchoke.jobs.cluster.file_transfer import SharedFolder, marked
 from unchoke.jobs.signals import stop_requests
-from unchoke.machine.backend import device_count, numbered_device
+from unchoke.machine.backend import device_count, numbered_device, torch_device
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.runs.report.json import dump_event, parse_event
 from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.parallel import ALONE, Ranks, joined, num_neighbours
-from unchoke.training.network.premises import Premises, premises_of, why_not_here
 from unchoke.training.network.training_job import TrainingJob, run_job
 
 _RESTARTS = 3
 _LOOK_EVERY_S = 0.2
 _ENDED = "ended.json"
 _TIMELINE = "timeline.json"
+_READ = 8
+"""Samples that are read on trial, spread over all of them."""
 
 
 def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> TrainingJob:
@@ -206,11 +212,56 @@ def _failed(error: Any, num: int) -> Exception:
 
 
 @dataclass(frozen=True)
+class MeetingPlace:
+    """Where the process stands that prepared a training: the folder of its checkpoints, and the one that its paths count from."""
+
+    shared: SharedFolder
+    directory: Path
+
+
+@contextmanager
+def meeting_place(job: TrainingJob) -> Iterator[MeetingPlace]:
+    """What other machines compare themselves with, for as long as they may."""
+    assert job.folder is not None, "processes that train together meet in a folder"
+    with marked(job.folder) as shared:
+        yield MeetingPlace(shared, Path.cwd())
+
+
+def why_unfit(job: TrainingJob, place: MeetingPlace, *, writes: bool = False) -> str:
+    """Why this machine cannot take part in the training, "" where it can. Stands in the same directory from then on.
+
+    Each process that takes part `writes` checkpoints if it leads.
+    """
+    if place.directory.is_dir():
+        os.chdir(place.directory)
+    name, folder = socket.gethostname(), place.shared.folder
+    if not place.shared.is_seen():
+        return f"{name} does not see the folder {folder}"
+    if writes and not place.shared.is_here():
+        return f"{name} may not write to {folder}"
+    try:
+        _try_once(job)
+    except UnchokeError as error:
+        return f"{name} cannot train it: {error.what}: {error.why}"
+    except OSError as error:
+        return f"{name} cannot train it: {error}"
+    return ""
+
+
+def _try_once(job: TrainingJob) -> None:
+    """Load the network and read some samples of every split."""
+    with torch.random.fork_rng(devices=[]):
+        _, source, _ = job.build(torch_device("cpu"))
+    positions = np.unique(np.linspace(0, len(job.problem.sample_ids) - 1, _READ).astype(np.int64))
+    source.read(positions, None)
+
+
+@dataclass(frozen=True)
 class Errand:
     """What the leader hands to everyone: a job, with what other machines compare themselves with."""
 
     job: TrainingJob
-    premises: Premises | None
+    place: MeetingPlace | None
 
 
 @dataclass(frozen=True)
@@ -256,8 +307,8 @@ class Participant:
         if self.ranks.world == self.neighbours:
             unfit = self._hand_over(Errand(job, None))
         else:
-            with premises_of(job) as premises:
-                unfit = self._hand_over(Errand(job, premises))
+            with meeting_place(job) as place:
+                unfit = self._hand_over(Errand(job, place))
         if unfit:
             raise MachineError(
                 f"{len(unfit)} of {self.ranks.world} processes cannot take part: {list_some(unfit, limit=3)}",
@@ -271,8 +322,8 @@ class Participant:
     def follow(self) -> int:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
         while isinstance(errand := self._tell(None)[0], Errand):
-            job, premises = errand.job, errand.premises
-            if any(self.ranks.gather("" if premises is None else why_not_here(job, premises))):
+            job, place = errand.job, errand.place
+            if any(self.ranks.gather("" if place is None else why_unfit(job, place))):
                 continue  # the leader says so, for all
             with suppress(Interrupted), stop_requests(lambda: None) as requests:  # that, too, the leader says
                 run_job(_own_part(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)

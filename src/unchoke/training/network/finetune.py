@@ -27,7 +27,7 @@ from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
 from unchoke.machine.backend import empty_cache, has_own_memory, held_memory_bytes, is_tight
-from unchoke.training.checkpoints import Checkpoints, State, TrainingProgress
+from unchoke.training.checkpoints import Checkpoints, TrainingProgress
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.cuda_graph import CudaGraph, choose_graph
 from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
@@ -65,7 +65,9 @@ def finetune(
         if not training.standing.finished:
             training.begin()
         while not training.standing.finished:
-            training.run_epoch()
+            training.train_epoch()
+            scores = training.judge_val()
+            training.end_epoch(scores)
     return training.result(resumed_step)
 
 
@@ -143,8 +145,8 @@ class NetworkTraining:
 
     # -- one epoch ---------------------------------------------------------------------------------------------------------------
 
-    def run_epoch(self) -> None:
-        """The rest of the epoch we stand in, then its evaluation."""
+    def train_epoch(self) -> None:
+        """The steps of the epoch we stand in that are left, with a checkpoint now and then."""
         epoch, first = self.standing.epoch, self.standing.step
         batches, mixing = self.batches.plan(epoch, first)
         training_mode(self.network, self.config)
@@ -162,7 +164,7 @@ class NetworkTraining:
                 raise self._interrupted()
             if time.monotonic() - self.saved_s >= self.where.checkpoint_every_s:
                 self._save()
-        self._finish_epoch()
+        self._refuse_diverged()
 
     def _step(self, fed: HostBatch | None, num_global: int, kept: MixShares | None) -> bool:
         """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
@@ -200,44 +202,42 @@ class NetworkTraining:
         if not torch.isfinite(nn.utils.get_total_norm(parameter.detach() for parameter in self.network.parameters())):
             raise self._diverged("weights became infinite or not a number")
 
-    def _finish_epoch(self) -> None:
-        """Evaluate, keep the best, and begin the next epoch."""
-        self._refuse_diverged()
-        standing = self.standing
-        row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
-        if self.where.workers and standing.epoch + 1 < self.config.epochs and not isinstance(self.source, GpuRows):
-            self.begun = Prefetch(
-                self._feed(self._fed_positions(standing.epoch + 1, 0), standing.epoch + 1)
-            )  # read while we evaluate
+    def judge_val(self) -> ValScores | None:
+        """How it stands on the val split, with the averaged weights where there are any; the next epoch is read meanwhile."""
+        epoch, val = self.standing.epoch + 1, self.problem.positions("val")
+        if self.where.workers and epoch < self.config.epochs and not isinstance(self.source, GpuRows):
+            self.begun = Prefetch(self._feed(self._fed_positions(epoch, 0), epoch))
         with self.clock.stage("evaluate"):
-            found = self._evaluate()
-        if found is not None and not np.isfinite(found.loss):
+            if len(val) == 0:
+                return None
+            tally = self.objective.start_val(val, self.metric)
+            tally.add(self.predict(val), val)
+            scores = tally.finish()
+        if not np.isfinite(scores.loss):
             raise self._diverged("the loss on the val split became infinite or not a number")
-        if found is None or standing.is_better(found.metric, found.loss):
+        return scores
+
+    def end_epoch(self, scores: ValScores | None) -> None:
+        """Keep the weights if they are the best so far, write a checkpoint, and stop early where nothing got better for long."""
+        standing, config = self.standing, self.config
+        lr = float(max(group["lr"] for group in self.stepper.optimizer.param_groups))
+        row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": lr}
+        if scores is None or standing.is_better(scores.metric, scores.loss):
             standing.best_epoch = standing.epoch + 1
-            if found is not None:
-                standing.best_metric, standing.best_loss = found.metric, found.loss
+            if scores is not None:
+                standing.best_metric, standing.best_loss = scores.metric, scores.loss
             keep = self.checkpoints.save_best if self._may_save() else self.checkpoints.hold_best
+            average = self.stepper.average.state_dict() if self.stepper.average else {}
             with self.clock.stage("checkpoint"):
-                keep(standing.best_epoch, self._weights())
-        standing.curve.append(row if found is None else {**row, **found.values})
+                keep(standing.best_epoch, {**self.network.state_dict(), **average})
+        standing.curve.append(row if scores is None else {**row, **scores.values})
         standing.epoch, standing.step, standing.loss_sum, standing.num_seen = standing.epoch + 1, 0, 0.0, 0
         waited = standing.epoch - standing.best_epoch
-        standing.finished = standing.epoch >= self.config.epochs or bool(self.config.patience and waited >= self.config.patience)
+        standing.finished = standing.epoch >= config.epochs or bool(config.patience and waited >= config.patience)
         if standing.finished or self._may_save():
             self._save()
         self.epoch_seconds.append({"epoch": standing.epoch, **self.clock.lap()})
         self._tell(now=True, figures=standing.curve[-1])
-
-    def _evaluate(self) -> ValScores | None:
-        """How it stands on the val split, with the averaged weights where there are any."""
-        val = self.problem.positions("val")
-        if len(val) == 0:
-            return None
-        outputs = self.predict(val)
-        tally = self.objective.start_val(val, self.metric)
-        tally.add(outputs, val)
-        return tally.finish()
 
     def predict(self, positions: Positions) -> NDArray[np.float32]:
         """What is kept of the outputs for `positions`: each process its share, with averaged weights where there are any."""
@@ -299,15 +299,6 @@ class NetworkTraining:
         )
 
     # -- checkpoints and words ----------------------------------------------------------------------------------------
-
-    def _lr_now(self) -> float:
-        return float(max(group["lr"] for group in self.stepper.optimizer.param_groups))
-
-    def _weights(self) -> State:
-        """The weights worth keeping: the average where there is one."""
-        state = dict(self.network.state_dict())
-        average = self.stepper.average
-        return state if average is None else {**state, **average.state_dict()}
 
     def _save(self) -> None:
         self._refuse_diverged()

@@ -17,8 +17,8 @@ from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.runs.report.json import dump_event
+from unchoke.training.network.distributed import MeetingPlace, why_unfit
 from unchoke.training.network.parallel import Meeting, joined
-from unchoke.training.network.premises import Premises, why_not_here
 from unchoke.training.network.training_job import TrainingJob, run_job
 
 _DRIVER_SILENT_S = 120.0
@@ -64,10 +64,10 @@ class _TrainingSeat:
 _member: _TrainingSeat | None = None
 
 
-def set_up_member(job: TrainingJob, premises: Premises, on_gpu: bool) -> None:
+def set_up_member(job: TrainingJob, place: MeetingPlace, on_gpu: bool) -> None:
     """Find out whether this node can take part, and hold the job."""
     global _member
-    if why := why_not_here(job, premises, writes=True):
+    if why := why_unfit(job, place, writes=True):
         raise NodeRefused(
             "it cannot train this", code="node-cannot-train", why=why, try_="put the workspace on a folder that all nodes share"
         )

@@ -23,8 +23,8 @@ from unchoke.jobs.attempts import Outcome, WorkerDied
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode
 from unchoke.jobs.cluster.team import NodeSilent, Place, Team, Teammate, TeamNeed, plan_places, recruit
 from unchoke.runs.report.json import parse_event
+from unchoke.training.network.distributed import meeting_place
 from unchoke.training.network.node_member import Listen, Meet, TrainTogether, run_errand, set_up_member
-from unchoke.training.network.premises import premises_of
 from unchoke.training.network.training_job import TrainingJob
 
 _RESTARTS = 3
@@ -55,8 +55,8 @@ class NodeTraining:
         """Train until it is finished; None where no node can take part."""
         places = plan_places(self.cluster.nodes(), self.num, cards=self.gpus)
         num = self._wanted(places)
-        with premises_of(self.job) as premises:
-            need = TeamNeed(run_errand, set_up_member, (self.job, premises, self.gpus))
+        with meeting_place(self.job) as place:
+            need = TeamNeed(run_errand, set_up_member, (self.job, place, self.gpus))
             while True:
                 usable = [place for place in places if place.node.node_id not in self.lost]
                 team = recruit(self.cluster, usable, need, num=num, on_event=self.on_event, stop=self.stop)

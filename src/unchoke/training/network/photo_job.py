@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from unchoke.core.errors import UsageError
 from unchoke.core.mixing import hash_ids
@@ -23,7 +25,7 @@ from unchoke.features.cut import cut_network, is_all_frozen, pooled_dim
 from unchoke.features.encoders import Encoder, bare_encoder, load_encoder
 from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.network.linear_start import LinearStart
+from unchoke.training.heads.heads import TrainedHead
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows
 from unchoke.training.network.tiled_network import Fusion, TiledNetwork
@@ -136,6 +138,29 @@ class NoiseActivations:
 
     def noise(self) -> NoiseActivations:
         return self
+
+
+@dataclass(frozen=True, eq=False)
+class LinearStart:
+    """Where a network's head begins: at a linear head that was solved on the features its blocks give before they train.
+
+    Weights (outputs, dim) and bias (outputs,), float32, for features that nobody standardised.
+    """
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, head: TrainedHead) -> LinearStart:
+        """Standardising first and multiplying then is one multiplication with other weights."""
+        weight = head.params["weight"].double().numpy() / head.standardiser.std.astype(np.float64)
+        bias = head.params["bias"].double().numpy() - weight @ head.standardiser.mean.astype(np.float64)
+        return cls(weight.astype(np.float32), bias.astype(np.float32))
+
+    @torch.no_grad()
+    def fill(self, layer: nn.Linear) -> None:
+        layer.weight.copy_(torch.from_numpy(self.weight))
+        layer.bias.copy_(torch.from_numpy(self.bias))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

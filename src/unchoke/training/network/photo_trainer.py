@@ -17,11 +17,10 @@ from unchoke.pixels.canvas import plan_canvas
 from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.data import LearningTask
-from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.network_trainer import NetworkTrainer
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
+from unchoke.training.network.photo_job import LinearStart, NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
 from unchoke.training.network.prepare_pixels import NoisePixels
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork

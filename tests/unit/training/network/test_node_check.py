@@ -12,8 +12,8 @@ import pytest
 from small_training import config
 from unchoke.features.feature_store import Placement
 from unchoke.training.data import Problem
+from unchoke.training.network.distributed import meeting_place, why_unfit
 from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, StoredActivations
-from unchoke.training.network.premises import premises_of, why_not_here
 from unchoke.training.network.training_job import TrainingJob
 
 SHAPE = (48, 4, 4)
@@ -32,29 +32,29 @@ def job(tmp_path: Path) -> TrainingJob:
 
 def test_machine_that_reads_everything_takes_part(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with premises_of(job) as premises:
+    with meeting_place(job) as place:
         monkeypatch.chdir("/")
-        assert why_not_here(job, premises, writes=True) == ""
+        assert why_unfit(job, place, writes=True) == ""
         assert Path.cwd() == tmp_path, "paths count from where the leader stands"
     assert os.listdir(tmp_path / "checkpoints") == [], "the mark is gone, and what was written on trial"
 
 
 def test_another_folder_under_the_same_name_is_not_the_same(job):
-    with premises_of(job) as premises:
-        (job.folder / premises.shared.mark).write_text("another machine's")
-        assert "does not see the folder" in why_not_here(job, premises)
+    with meeting_place(job) as place:
+        (job.folder / place.shared.mark).write_text("another machine's")
+        assert "does not see the folder" in why_unfit(job, place)
 
 
 def test_unreadable_inputs_named_by_path(job, tmp_path):
     zeros = np.zeros(6, np.int32)
     stored = StoredActivations(Placement((tmp_path / "gone.npz",), zeros, zeros), SHAPE, 0)
     unread = replace(job, source=stored)
-    with premises_of(unread) as premises:
-        assert "gone.npz" in why_not_here(unread, premises)
+    with meeting_place(unread) as place:
+        assert "gone.npz" in why_unfit(unread, place)
 
 
 def test_weights_that_are_not_there_are_said(job, tmp_path):
     network = replace(job.network, bare=False, weights=str(tmp_path / "gone.pt"))
     unloaded = replace(job, network=network)
-    with premises_of(unloaded) as premises:
-        assert "gone.pt" in why_not_here(unloaded, premises)
+    with meeting_place(unloaded) as place:
+        assert "gone.pt" in why_unfit(unloaded, place)
