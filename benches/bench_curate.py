@@ -30,7 +30,7 @@ import unchoke
 from unchoke.cli.demo import write_photos
 from unchoke.core.events import Event
 from unchoke.data.corrections import LABEL, Correction, append_corrections
-from unchoke.features.feature_store import first_member, map_member, open_stored
+from unchoke.features.feature_store import map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 
 SHARE, LOOKED_AT = 0.05, 0.1
@@ -51,7 +51,7 @@ class Photos:
         manifest = pd.read_csv(self.workspace / "manifest.csv", dtype=str, na_filter=False)
         queue = JobQueue.load(self.workspace / "features")
         stored = open_stored(queue, queue.jobs()[-1].fingerprint, manifest["sample_id"].tolist())
-        shards = [np.asarray(map_member(file, first_member(file))) for file in stored.placement.shards]
+        shards = [np.asarray(map_member(file)) for file in stored.placement.shards]
         self.table = manifest[stored.present].reset_index(drop=True)
         pairs = zip(stored.placement.shard_of, stored.placement.row_of, strict=True)
         self.feats = np.stack([shards[shard][row] for shard, row in pairs])

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,15 +71,15 @@ def save_rows(
     path: Path, rows_nv: Half, sample_ids: Sequence[str], *, name: str = POOLED, levels: Levels | None = None
 ) -> tuple[str, int]:
     """Write a shard of (items, views, …): as the array `name` and further views, or as an array for each level and view."""
-    if not levels:
-        arrays = {name: np.ascontiguousarray(rows_nv[:, 0])}
+    arrays = {}
+    if levels:
+        for view in range(rows_nv.shape[1]):
+            for (level, shape), part in zip(levels.items(), _level_slices(levels), strict=True):
+                arrays[_level_name(level, view)] = np.ascontiguousarray(rows_nv[:, view, part]).reshape(len(rows_nv), *shape)
+    else:
+        arrays[name] = np.ascontiguousarray(rows_nv[:, 0])
         if rows_nv.shape[1] > 1:
             arrays[VIEWS] = np.ascontiguousarray(rows_nv[:, 1:])
-        return save_shard(path, arrays, sample_ids)
-    arrays = {}
-    for view in range(rows_nv.shape[1]):
-        for (level, shape), part in zip(levels.items(), _level_slices(levels), strict=True):
-            arrays[_level_name(level, view)] = np.ascontiguousarray(rows_nv[:, view, part]).reshape(len(rows_nv), *shape)
     return save_shard(path, arrays, sample_ids)
 
 
@@ -104,63 +104,31 @@ def load_shard_ids(path: Path) -> list[str]:
         raise _not_a_shard(path, error) from error
 
 
-def first_member(path: Path) -> str:
-    """The name of the shard's first array: the plain views, pooled or not."""
+def map_member(path: Path, name: str = "") -> Half:
+    """The array `name` of an uncompressed shard, mapped, not read; without a name the first: the plain views, pooled or not."""
     try:
         with path.open("rb") as file:
-            header = file.read(_LOCAL_HEADER_BYTES)
-            return file.read(struct.unpack("<H", header[26:28])[0]).decode().removesuffix(".npy")
-    except (OSError, struct.error, UnicodeDecodeError) as error:
+            with zipfile.ZipFile(file) as archive:
+                info = archive.getinfo(f"{name}.npy") if name else archive.infolist()[0]
+            if info.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"member {name} is compressed")
+            file.seek(info.header_offset)
+            name_bytes, extra_bytes = struct.unpack("<HH", file.read(_LOCAL_HEADER_BYTES)[26:30])
+            file.seek(name_bytes + extra_bytes, io.SEEK_CUR)
+            version = np.lib.format.read_magic(file)
+            read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read_header(file)
+            if dtype != np.float16 or fortran:
+                raise ValueError(f"member {name} is {dtype}, not a C-ordered float16 array")
+            offset, num_bytes = file.tell(), 2 * math.prod(shape)
+        if 0 in shape:
+            return np.empty(shape, np.float16)
+        whole = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8).numpy()
+        if offset + num_bytes > len(whole):
+            raise ValueError("the array runs past the end of the file")
+    except (ValueError, KeyError, IndexError, OSError, struct.error, zipfile.BadZipFile) as error:
         raise _not_a_shard(path, error) from error
-
-
-def map_member(path: Path, name: str) -> Half:
-    """The array `name` of an uncompressed shard, mapped, not read."""
-    try:
-        offset, shape = _locate(path, name)
-    except (ValueError, KeyError, OSError, struct.error, zipfile.BadZipFile) as error:
-        raise _not_a_shard(path, error) from error
-    if 0 in shape:
-        return np.empty(shape, np.float16)
-    whole = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8).numpy()
-    num_bytes = int(np.prod(shape)) * 2
-    if offset + num_bytes > len(whole):
-        raise _not_a_shard(path, ValueError("the array runs past the end of the file"))
     return np.ndarray(shape, np.float16, buffer=whole, offset=offset)
-
-
-def _locate(path: Path, name: str) -> tuple[int, tuple[int, ...]]:
-    """Where the data of a stored `.npy` member begins in the file, and its shape."""
-    with path.open("rb") as file:
-        start = _start_if_first(file, name)
-        file.seek(_start_by_directory(file, name) if start is None else start)
-        version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(file)
-        if dtype != np.float16 or fortran:
-            raise ValueError(f"member {name} is {dtype}, not a C-ordered float16 array")
-        return file.tell(), shape
-
-
-def _start_if_first(file: IO[bytes], name: str) -> int | None:
-    """The start of the member if it is the first one, as pooled features are: no need to read the archive's directory."""
-    header = file.read(_LOCAL_HEADER_BYTES)
-    if len(header) < _LOCAL_HEADER_BYTES or header[:4] != b"PK\x03\x04" or header[8:10] != b"\x00\x00":
-        return None
-    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
-    is_wanted = file.read(name_bytes) == f"{name}.npy".encode()
-    return _LOCAL_HEADER_BYTES + name_bytes + extra_bytes if is_wanted else None
-
-
-def _start_by_directory(file: IO[bytes], name: str) -> int:
-    """The start of any stored member, by the archive's directory."""
-    with zipfile.ZipFile(file) as archive:
-        info = archive.getinfo(f"{name}.npy")
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"member {name} is compressed")
-    file.seek(info.header_offset)
-    name_bytes, extra_bytes = struct.unpack("<HH", file.read(_LOCAL_HEADER_BYTES)[26:30])
-    return int(info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
 
 
 def _not_a_shard(path: Path, error: Exception) -> DataError:
@@ -224,14 +192,8 @@ class FeatureStore:
     def all_views(self, positions: NDArray[np.int64]) -> Half:
         """(n, num_views, *row_shape): every cached view of each sample, the plain one first."""
         out = np.empty((len(positions), self.num_views, *self.row_shape), np.float16)
-        if self._levels or self.num_views == 1:
-            for view in range(self.num_views):
-                self.rows(positions, view, out=out[:, view])
-            return out
-        for shard, _, where in self._groups(positions, np.zeros_like(positions)):
-            rows = self.placement.row_of[positions[where]]
-            out[where, 0] = self._plain(shard)[rows]
-            out[where, 1:] = self._further(shard)[rows]
+        for view in range(self.num_views):
+            self.rows(positions, view, out=out[:, view])
         return out
 
     def __getstate__(self) -> dict[str, Any]:
@@ -252,19 +214,15 @@ class FeatureStore:
         """All rows of one view in one shard, an array for each level."""
         if self._levels:
             return [self._member(shard, _level_name(level, view), shape) for level, shape in self._levels.items()]
-        return [self._plain(shard) if view == 0 else self._further(shard)[:, view - 1]]
-
-    def _plain(self, shard: int) -> Half:
-        return self._member(shard, "", self.row_shape)
-
-    def _further(self, shard: int) -> Half:
-        return self._member(shard, VIEWS, (self.num_views - 1, *self.row_shape))
+        if view == 0:
+            return [self._member(shard, "", self.row_shape)]
+        return [self._member(shard, VIEWS, (self.num_views - 1, *self.row_shape))[:, view - 1]]
 
     def _member(self, shard: int, name: str, shape: tuple[int, ...]) -> Half:
         """An array of a shard, mapped once; without a name the first one."""
         if (shard, name) not in self._maps:
             path = self.placement.shards[shard]
-            rows = map_member(path, name or first_member(path))
+            rows = map_member(path, name)
             if rows.shape[1:] != shape:
                 raise _not_a_shard(path, ValueError(f"its rows are {rows.shape[1:]}, not {shape}"))
             self._maps[shard, name] = rows

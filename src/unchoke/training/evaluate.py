@@ -28,7 +28,7 @@ from unchoke.core.record import Interval, RunRecord, TrainingRecord
 from unchoke.core.workspace import out_option
 from unchoke.data.sample_set import input_column
 from unchoke.features.encoders import EncoderSpec
-from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored
+from unchoke.features.feature_store import FeatureStore, Placement, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.report.json import to_jsonable
@@ -208,7 +208,7 @@ def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -
 def open_activations(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> FeatureStore:
     """The plain views a network was trained on; augmented ones are for training alone."""
     placement = place_features(found, fingerprint, sample_ids)
-    shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in placement.shards[:1]]
+    shapes = [map_member(shard).shape[1:] for shard in placement.shards[:1]]
     return FeatureStore(placement, row_shape=shapes[0] if shapes else (1,))
 
 

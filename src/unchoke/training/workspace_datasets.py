@@ -24,7 +24,7 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.data.manifest import TEXT_COLUMNS, load_manifest
 from unchoke.data.sample_set import is_input
-from unchoke.features.feature_store import FeatureStore, first_member, map_member, open_stored
+from unchoke.features.feature_store import FeatureStore, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.machine.detect import usable_cores
 from unchoke.pixels.canvas import Canvas
@@ -272,7 +272,7 @@ def find_cached(
     names = manifest["sample_id"].tolist()
     for fingerprint in dict.fromkeys([*of_runs, *extracted[::-1]] if of is None else [of]):
         stored = open_stored(queue, fingerprint, names)
-        shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in stored.placement.shards[:1]]
+        shapes = [map_member(shard).shape[1:] for shard in stored.placement.shards[:1]]
         if shapes and fits(shapes[0]) and stored.present.any():
             ids = [name for name, there in zip(names, stored.present, strict=True) if there]
             return CachedFeatures(fingerprint, ids, FeatureStore(stored.placement, row_shape=shapes[0]))
