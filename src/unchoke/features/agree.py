@@ -118,20 +118,11 @@ def choose_engine(
         elif gain < _SLOWER and not even_slower:
             refused.append(f"{candidate.label} agrees but ran {gain:.1f}× as fast as torch")
         else:
-            return engine, _accepted(candidate, agreement, gain, f"{len(sample)} of your {shown}", refused, tried)
+            reason = f"agrees with float32 torch on {len(sample)} of your {shown} ({agreement.in_words(candidate.tolerance)})"
+            reason += f" and ran {gain:.1f}× as fast on them" + (f"; not used: {'; '.join(refused)}" if refused else "")
+            return engine, Choice("engine", candidate.label, reason, tried)
     reason = "plain torch in float32" + (f"; not used: {'; '.join(refused)}" if refused else ", which needs no comparison")
     return reference, Choice("engine", "torch:f32", reason, tried)
-
-
-def _accepted(
-    candidate: Candidate, agreement: Agreement, gain: float, sample: str, refused: list[str], tried: dict[str, Any]
-) -> Choice:
-    reason = (
-        f"agrees with float32 torch on {sample} ({agreement.in_words(candidate.tolerance)}) and ran {gain:.1f}× as fast on them"
-    )
-    if refused:
-        reason += f"; not used: {'; '.join(refused)}"
-    return Choice("engine", candidate.label, reason, tried)
 
 
 def _timed(engine: FrozenEngine, sample: NDArray[Any]) -> tuple[Features, float]:

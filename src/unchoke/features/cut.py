@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -31,10 +31,11 @@ from torch import nn
 from unchoke.core.errors import UsageError
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_count
-from unchoke.features.block_pools import pool_blocks
 from unchoke.features.encoders import Encoder
 
 END, BLOCKS, NONE = "end", "blocks", "none"
+_NUM_STAGES = 3
+"""Stages whose maps ``blocks`` pools: the last of a network that halves its maps, after each third of a transformer's blocks."""
 
 
 @dataclass(frozen=True)
@@ -134,24 +135,19 @@ def cut_network(encoder: Encoder, cut: str, *, verify: bool = True) -> Cut:
         return Cut(None, whole, (3, spec.preprocess.size_px, spec.preprocess.size_px), num_blocks, num_blocks, name)
     example = torch.randn(1, 3, spec.preprocess.size_px, spec.preprocess.size_px, generator=torch.Generator().manual_seed(0))
     example = example.to(next(module.parameters()).device)
-    if name == BLOCKS:
-        return _pooled(encoder, num_blocks, example, verify=verify)
+    if name == BLOCKS:  # all of it frozen, with pools of several blocks beside its own features, which stay what they are
+        pools = pool_blocks(module, spec.name, example)
+        with torch.inference_mode():
+            row = pools(example)[0]
+            if verify and not torch.equal(row[: spec.dim], module(example)[0]):
+                raise _changed_numbers(encoder, name, "run stage by stage it does")
+        return Cut(pools, nn.Identity(), (len(row),), 0, num_blocks, name)
     prefix, suffix = _cut_at_block(encoder, -int(name))
     with torch.inference_mode():
         activations = prefix(example)
         if verify and not torch.equal(suffix(activations), module(example)):
             raise _changed_numbers(encoder, name, "its two parts do")
     return Cut(prefix, suffix, tuple(activations.shape[1:]), -int(name), num_blocks, name)
-
-
-def _pooled(encoder: Encoder, num_blocks: int, example: torch.Tensor, *, verify: bool) -> Cut:
-    """All of the network frozen, with pools of several blocks beside its own features, which stay what they are."""
-    pools = pool_blocks(encoder.module, encoder.spec.name, example)
-    with torch.inference_mode():
-        row = pools(example)[0]
-        if verify and not torch.equal(row[: encoder.spec.dim], encoder.module(example)[0]):
-            raise _changed_numbers(encoder, BLOCKS, "run stage by stage it does")
-    return Cut(pools, nn.Identity(), (len(row),), 0, num_blocks, BLOCKS)
 
 
 def _changed_numbers(encoder: Encoder, cut: str, what: str) -> UsageError:
@@ -272,3 +268,68 @@ def _remove(module: nn.Module, path: str) -> None:
 
 def _unchanged(x: torch.Tensor) -> torch.Tensor:
     return x
+
+
+class BlockPools(nn.Module):
+    """The end's features, then each stage's mean and deviation. A mean that the end repeats (a ResNet's last) is left out.
+
+    It shares its weights with `network`, which stays as it is.
+    """
+
+    def __init__(self, network: nn.Module, stages: Sequence[int], *, last_is_end: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.stages = list(stages)
+        self.last_is_end = last_is_end
+
+    def forward(self, images_nchw: torch.Tensor) -> torch.Tensor:
+        end, maps = run_stages(self.network, images_nchw, self.stages)
+        parts = [end.float()]
+        for stage, map_nchw in zip(self.stages, maps, strict=True):
+            mean, deviation = pool(map_nchw)
+            parts += [deviation] if self.last_is_end and stage == self.stages[-1] else [mean, deviation]
+        return torch.cat(parts, dim=1)
+
+
+def pool_blocks(network: nn.Module, name: str, example_nchw: torch.Tensor) -> BlockPools:
+    """The pools of `network`, which is called `name`; `example_nchw` shows whether its end is the mean of its last stage."""
+    stages = _stages(network, name)
+    with torch.inference_mode():
+        end, maps = run_stages(network, example_nchw, stages)
+    mean = pool(maps[-1])[0]
+    same = mean.shape == end.shape and bool(torch.allclose(mean, end.float(), atol=1e-5, rtol=1e-4))
+    return BlockPools(network, stages, last_is_end=same).eval().requires_grad_(False)
+
+
+def run_stages(network: Any, images_nchw: torch.Tensor, stages: Sequence[int]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The network's own features, and its maps after `stages`, in one pass."""
+    last, maps = network.forward_intermediates(images_nchw, indices=list(stages), output_fmt="NCHW")
+    return network.forward_head(last), list(maps)
+
+
+def pool(map_nchw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and standard deviation of each channel, over all places."""
+    values = map_nchw.float()
+    mean = values.mean(dim=(2, 3), keepdim=True)
+    return mean.flatten(1), (values - mean).square().mean(dim=(2, 3)).sqrt()
+
+
+def has_stages(network: nn.Module) -> bool:
+    """Whether timm hands out the maps inside this network."""
+    return all(hasattr(network, name) for name in ("forward_intermediates", "forward_head", "feature_info"))
+
+
+def _stages(network: Any, name: str) -> list[int]:
+    """Numbers of stages, as timm counts them for this network."""
+    if not has_stages(network):
+        raise UsageError(
+            f"{name} cannot be pooled after several blocks",
+            code="no-block-pools",
+            why=f"timm does not hand out the maps inside a {type(network).__name__}",
+            try_="--cut end",
+        )
+    strides = [stage["reduction"] for stage in network.feature_info]
+    num = len(strides)
+    if len(set(strides)) == 1:
+        return sorted({max(0, round(num * (third + 1) / _NUM_STAGES) - 1) for third in range(_NUM_STAGES)})
+    return list(range(max(0, num - _NUM_STAGES), num))

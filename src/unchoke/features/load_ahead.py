@@ -19,7 +19,7 @@ from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import NONE, is_all_frozen
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.features.known_encoder import recall_encoder
+from unchoke.features.prepare_engine import recall_encoder
 from unchoke.machine.backend import autocast, empty_cache, is_cpu, synchronize, torch_device, torch_dtype, torch_memory_format
 from unchoke.machine.policy import Policy
 from unchoke.runs.session import Session

@@ -1,7 +1,8 @@
 """Which engine runs a frozen network: compared with plain torch on the user's own photos or patches; and the encoder of photos.
 
 In: a session, a network and a function that gives some inputs for it. Out: an engine whose features may be used. The choice is
-written down in the workspace and stands from then on, so that a resumed run computes the very same numbers.
+written down in the workspace and stands from then on, so that a resumed run computes the very same numbers. So is what an encoder
+was (`engines/known.json`): where all features are cached they are named without building a network or an engine.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke import __version__
 from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
-from unchoke.core.fingerprint import hash_int
+from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.settings import Settings
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
-from unchoke.features.encoders import Encoder, load_encoder
+from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
 from unchoke.features.engine_openvino import OPENVINO_BATCH, OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import PictureReader, Read
 from unchoke.features.gpu_decoder import choose_decoder
 from unchoke.features.recipe import CARD, TWICE, PictureRecipe
+from unchoke.features.weights_identity import identify_weights
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.pixels.tile_grid import TilePlan, plan_tiles
 from unchoke.runs.session import Session
@@ -38,6 +41,7 @@ InputSampler = Callable[[int], NDArray[Any]]
 _COMPARED = 32
 _CALIBRATED = 128
 _PLAIN = "torch:f32"
+_KNOWN = "known.json"
 
 
 @dataclass(frozen=True)
@@ -90,27 +94,44 @@ def prepare_engine(
     settings = session.settings
     refuse_unknown_precision(settings, rules)
     session.chose(keep_freed_memory())
+    file, key = session.workspace.engines / rules.file, _key(session, network)
     earlier = kept_choice(session, network, rules)
     tuning = EngineTuning(**earlier.get("how", {})) if earlier else _tuned(session, rules)
     build = partial(build_engine, session, network, sample=sample, tuning=tuning)
-    if earlier and (engine := _rebuilt(session, earlier, build)) is not None:
-        return engine, tuning
+    if earlier:
+        try:
+            engine = build(earlier["value"])
+            session.chose(_as_before(earlier))
+            return engine, tuning
+        except MachineError as error:
+            session.warn(f"the engine chosen earlier, {earlier['value']}, is not available here ({error.what}); choosing again")
     labels = takewhile(lambda label: label != _PLAIN, wanted_labels(session, rules))
     candidates = [
         Candidate(label, partial(build, label), ASKED_FOR_INT8 if label.endswith(":int8") else USUAL) for label in labels
     ]
     even_slower = rules.even_slower or bool(settings.engine or settings.precision)
     engine, choice = choose_engine(build(_PLAIN), candidates, sample(_COMPARED), shown=shown, even_slower=even_slower)
-    _refuse_unmet_wish(settings, choice)
+    name, _, precision = str(choice.value).partition(":")
+    if settings.engine not in (None, name) or settings.precision not in (None, precision):
+        asked = {"--engine": settings.engine, "--precision": settings.precision}
+        raise MachineError(  # what is asked for by name is used or refused, never silently replaced
+            f"{' '.join(f'{option} {value}' for option, value in asked.items() if value)} cannot be used here",
+            code="engine-unusable",
+            why=choice.reason,
+            try_="leave the option out and let it be chosen",
+        )
     decoder = try_decoder(engine)
     if decoder is not None:
         session.chose(decoder)
         tuning = replace(tuning, decode_scale=CARD) if decoder.value == CARD else tuning
     how = {"how": tuning.given()} if rules.tunable else {}
-    file = session.workspace.engines / rules.file
-    checksums.save_checked_json(file, {**load_choices(session, rules), _key(session, network): {**choice.to_dict(), **how}})
+    checksums.save_checked_json(file, {**checksums.recall_json(file, session.warn), key: {**choice.to_dict(), **how}})
     session.chose(choice)
     return engine, tuning
+
+
+def _as_before(chosen: dict[str, Any]) -> Choice:
+    return Choice("engine", chosen["value"], f"chosen when this workspace began: {chosen['reason']}", chosen["evidence"])
 
 
 def refuse_unknown_precision(settings: Settings, rules: EngineRules) -> None:
@@ -136,19 +157,16 @@ def refuse_unknown_precision(settings: Settings, rules: EngineRules) -> None:
 
 
 def kept_choice(session: Session, network: FrozenNetwork, rules: EngineRules) -> dict[str, Any] | None:
-    """The choice made earlier in this workspace for the same network and wishes."""
-    found: dict[str, Any] | None = load_choices(session, rules).get(_key(session, network))
-    return found
-
-
-def load_choices(session: Session, rules: EngineRules) -> dict[str, Any]:
-    """Every choice kept in the workspace for one kind of network; where they are damaged engines are chosen again."""
-    return checksums.recall_json(session.workspace.engines / rules.file, session.warn)
+    """The choice made earlier in this workspace for the same network and wishes; made again where the file is damaged."""
+    return checksums.recall_json(session.workspace.engines / rules.file, session.warn).get(_key(session, network))
 
 
 def _key(session: Session, network: FrozenNetwork) -> str:
-    settings = session.settings
-    return network.choice_key([settings.engine, settings.precision, settings.device])
+    return network.choice_key(_wishes(session))
+
+
+def _wishes(session: Session) -> list[str | None]:
+    return [session.settings.engine, session.settings.precision, session.settings.device]
 
 
 def _tuned(session: Session, rules: EngineRules) -> EngineTuning:
@@ -161,19 +179,6 @@ def _tuned(session: Session, rules: EngineRules) -> EngineTuning:
     for choice in choices:
         session.chose(choice)
     return EngineTuning(**{choice.name: choice.value for choice in choices})
-
-
-def _rebuilt(session: Session, earlier: dict[str, Any], build: Callable[[str], FrozenEngine]) -> FrozenEngine | None:
-    """The engine chosen before, or None (with a note) where this machine cannot run it."""
-    try:
-        engine = build(earlier["value"])
-    except MachineError as error:
-        session.warn(f"the engine chosen earlier, {earlier['value']}, is not available here ({error.what}); choosing again")
-        return None
-    session.chose(
-        Choice("engine", earlier["value"], f"chosen when this workspace began: {earlier['reason']}", earlier["evidence"])
-    )
-    return engine
 
 
 def wanted_labels(session: Session, rules: EngineRules) -> list[str]:
@@ -224,21 +229,6 @@ def sample_inputs(network: FrozenNetwork, item_ids: Iterable[str], read: Read, n
         inputs = read(item_id, "")
         found.extend([] if isinstance(inputs, str) else inputs)
     return np.stack(found[:num]) if found else np.empty((0, *network.input_shape), network.input_dtype)
-
-
-def _refuse_unmet_wish(wanted: Settings, choice: Choice) -> None:
-    """An engine or precision asked for by name is used or refused, never silently replaced."""
-    name, _, precision = str(choice.value).partition(":")
-    if wanted.engine not in (None, name) or wanted.precision not in (None, precision):
-        asked = " ".join(
-            f"--{key} {value}" for key, value in (("engine", wanted.engine), ("precision", wanted.precision)) if value
-        )
-        raise MachineError(
-            f"{asked} cannot be used here",
-            code="engine-unusable",
-            why=choice.reason,
-            try_="leave the option out and let it be chosen",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +300,59 @@ def picture_sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) 
     """The plain views of some of the user's photos."""
     read = PictureReader(PictureRecipe(part.spec, "torch", "f32", tiles=tiles), {one.sample_id: one.path for one in pictures})
     return partial(sample_inputs, part, [picture.sample_id for picture in pictures], read)
+
+
+@dataclass(frozen=True)
+class KnownEncoder:
+    """How pictures became features here before: the recipe, the engine as it described itself, and why it was chosen."""
+
+    recipe: PictureRecipe
+    engine: dict[str, Any]
+    choice: Choice
+
+
+def recall_encoder(session: Session) -> KnownEncoder | None:
+    """What the settings' encoder was when it last ran here; None where it has not, or where something changed."""
+    engines, settings = session.workspace.engines, session.settings
+    entry = checksums.recall_json(engines / _KNOWN, session.warn).get(_known_key(session))
+    if entry is None:
+        return None
+    chosen = checksums.recall_json(engines / OF_PICTURES.file, session.warn).get(entry["choice"])
+    if chosen is None or [chosen["value"], chosen.get("how", {})] != entry["chosen"]:
+        return None
+    name, _, precision = chosen["value"].partition(":")
+    recipe = PictureRecipe(
+        EncoderSpec.from_dict(entry["spec"]),
+        name,
+        precision,
+        settings.views,
+        entry["cut"],
+        plan_tiles(streams=settings.streams, tiles=settings.tiles),
+        shape=tuple(entry["shape"]),
+        decode_scale=entry["engine"]["decode_scale"],
+    )
+    return KnownEncoder(recipe, entry["engine"], _as_before(chosen))
+
+
+def remember_encoder(session: Session, frozen: FrozenEncoder) -> None:
+    """Keep what an encoder that has been prepared is."""
+    file, part = session.workspace.engines / _KNOWN, frozen_part(frozen.encoder, frozen.cut)
+    chosen = kept_choice(session, part, OF_PICTURES)
+    assert chosen is not None, "it was chosen a moment ago"
+    entry = {
+        "spec": frozen.encoder.spec.to_dict(),
+        "cut": frozen.cut.name,
+        "shape": list(frozen.cut.shape),
+        "engine": frozen.describe(),
+        "choice": _key(session, part),
+        "chosen": [chosen["value"], chosen.get("how", {})],
+    }
+    known = checksums.recall_json(file, session.warn)
+    if known.get(_known_key(session)) != entry:
+        checksums.save_checked_json(file, {**known, _known_key(session): entry})
+
+
+def _known_key(session: Session) -> str:
+    settings = session.settings
+    network = [settings.encoder, settings.input_px, settings.cut, settings.streams, settings.tiles]
+    return digest([__version__, network, _wishes(session), identify_weights(settings.weights, settings.encoder)])

@@ -191,8 +191,7 @@ class _Comparison:
         return found
 
     def _extracted(self, name: str) -> PictureExtraction:
-        from unchoke.features.block_pools import has_stages
-        from unchoke.features.cut import BLOCKS, END
+        from unchoke.features.cut import BLOCKS, END, has_stages
         from unchoke.features.encoders import bare_encoder
         from unchoke.features.extraction import extract_features
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.block_pools import BlockPools, pool, pool_blocks
+from unchoke.features.cut import BlockPools, pool, pool_blocks
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
