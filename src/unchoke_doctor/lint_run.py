@@ -133,7 +133,10 @@ class Judge:
         first, *rest = sorted([lead, *map(self.judged, parts)], key=lambda one: _ORDER.index(one.status))
         if not rest:
             return first
-        shown = [{**{name: getattr(one, name) for name in (*names, "status")}, **_shown(one)} for one in rest]
+        figures = [{name: one.evidence[name] for name in ("run", "share") if name in one.evidence} for one in rest]
+        shown = [
+            {**{name: getattr(one, name) for name in (*names, "status")}, **more} for one, more in zip(rest, figures, strict=True)
+        ]
         return replace(first, evidence={**first.evidence, "also": shown})
 
     def judged(self, finding: Finding) -> Finding:
@@ -304,10 +307,6 @@ def _frozen(figures: Figures, evidence: dict[str, Any]) -> float | None:
     if share > 0.5 and evidence.get("augmentation") == []:
         seconds += figures.inline_s
     return (1 - 1 / epochs) * per(min(seconds, figures.span_s), figures.span_s)
-
-
-def _shown(finding: Finding) -> dict[str, Any]:
-    return {name: finding.evidence[name] for name in ("run", "share") if name in finding.evidence}
 
 
 def _cell_of(file: str) -> int:

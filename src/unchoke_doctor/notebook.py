@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from unchoke_doctor.code.neighbours import read_program
 from unchoke_doctor.code.outputs import Outputs, read_outputs
-from unchoke_doctor.code.source import SourceFile, parse_source
+from unchoke_doctor.code.source import SourceFile, read_source
 from unchoke_doctor.errors import DataError, UsageError
 from unchoke_doctor.files import check_output, write_json, write_text
 from unchoke_doctor.finding import Finding
@@ -202,15 +202,7 @@ def read_notebook(path: Path) -> SourceFile:
         raise UsageError(
             f"{path} is not a notebook", code="not-a-notebook", why=why, try_=f"unchoke lint {shlex.quote(str(path))}"
         )
-    if not path.is_file():
-        why = "it is a folder" if path.is_dir() else "nothing is there" if not path.exists() else "it is no ordinary file"
-        code = "no-such-file" if not path.exists() else "unreadable-file"
-        raise UsageError(f"cannot read {path}", code=code, why=why, try_="unchoke notebook FILE.ipynb")
-    try:
-        source = parse_source(str(path), path.read_bytes())
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError(f"cannot read {path}", code="unreadable-file", why=why, try_="unchoke notebook FILE.ipynb") from None
+    source = read_source(path)
     broken = next((problem.message for problem in source.problems if problem.cell is None and not source.cells), "")
     if broken:
         raise DataError(f"cannot read {path}", code="unreadable-file", why=broken, try_="open it in Jupyter and save it again")

@@ -57,18 +57,10 @@ ORDER = (
 )  # fmt: skip
 _RANK = {does: rank for rank, does in reversed(list(enumerate(ORDER)))}
 _LITTLE = frozenset({"imports", "sets values", "computes", "sets seeds"})
-WRITES = frozenset(
-    {
-        "saves",
-        "copies out",
-        "copies files",
-        "writes a file",
-        "changes image files",
-        "downloads",
-        "unpacks archives",
-        "runs shell commands",
-    }
-)
+WRITES = frozenset({
+    "saves", "copies out", "copies files", "writes a file", "changes image files", "downloads", "unpacks archives",
+    "runs shell commands",
+})  # fmt: skip
 """What leaves something behind: such a cell is never one to drop."""
 _SHELL_LINE = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?=(?:pip|conda|mamba|uv)\b)|%(?:system|sx)\s+)\s*(.*)")
 _OUTSIDE = re.compile(r"/content/(?:g?drive|MyDrive)|/kaggle/working|MyDrive|s3://|gs://|dbfs:")
@@ -180,7 +172,8 @@ def _tree(program: Program, cell: Cell) -> Iterator[str]:
 
 def _statement(program: Program, statement: ast.stmt) -> Iterator[str]:
     calls = program.reached(statement)
-    found = {does for call in calls if (does := _known(program.name(call))) is not None}
+    named = (next((does for does, pattern in _CALLS if pattern.match(program.name(call))), None) for call in calls)
+    found = {does for does in named if does is not None}
     names = {program.name(call).rpartition(".")[2] for call in calls}
     loops = any(isinstance(node, (*LOOPS, ast.ListComp)) for node in ast.walk(statement))
     if (
@@ -191,10 +184,6 @@ def _statement(program: Program, statement: ast.stmt) -> Iterator[str]:
         found.add("changes image files")
     is_value = isinstance(statement, ast.Assign | ast.AnnAssign) and not calls
     yield from found or {"sets values" if is_value else "shows" if isinstance(statement, ast.Expr) and not calls else "computes"}
-
-
-def _known(name: str) -> str | None:
-    return next((does for does, pattern in _CALLS if pattern.match(name)), None)
 
 
 def _is_guarded(tree: ast.Module) -> bool:

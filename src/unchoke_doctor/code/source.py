@@ -114,8 +114,9 @@ def read_source(path: str | Path) -> SourceFile:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
+        code = "no-such-file" if isinstance(error, FileNotFoundError) else "unreadable-file"
         why, try_ = error.strerror or str(error), "give the path of a .py or .ipynb file"
-        raise UsageError(f"cannot read {path}", code="unreadable-file", why=why, try_=try_) from error
+        raise UsageError(f"cannot read {path}", code=code, why=why, try_=try_) from error
     return parse_source(str(path), data)
 
 

@@ -19,7 +19,6 @@ from unchoke_doctor.code.data import (
     listed_transforms,
     random_options,
     size_of,
-    transform_steps,
 )  # fmt: skip
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import argument_values, given, number, origins, value
@@ -100,29 +99,19 @@ def _scale(case: Case, edge: int | None, *, early: bool) -> float:
 def _scaled_up(case: Case) -> Iterator[Hit]:
     """Small images of a known set that are resized to the network's input, one by one."""
     program = case.program
-    places: dict[ast.AST, str] = {}
-    for call in program.own_calls(*(name for name, edge in MEMORY_DATASETS.items() if edge)):
-        edge = MEMORY_DATASETS[program.last(call)]
-        for step in (
-            step for part in (*call.args, *(word.value for word in call.keywords)) for step in transform_steps(program, part)
-        ):
-            size = size_of(program, step) or 0
-            if size >= _LARGER * edge:
-                told = f"images of {edge} px are scaled up to {size} px, {(size / edge) ** 2:.0f} times the pixels"
-                places[step] = f"{told}, for each sample in every epoch"
     text = "\n".join(constants(program))
-    edge = next((edge for sign, edge in SMALL_SETS if sign.search(text)), 0)
-    for call in program.own_calls(*_SCALERS) if edge and not places else ():
-        size = size_of(program, call) or _size_word(program, call)
-        if size >= _LARGER * edge:
-            told = f"images of {edge} px are scaled up to {size} px, {(size / edge) ** 2:.0f} times the pixels"
-            places[call] = f"{told}, for each sample in every epoch"
+    edges = [MEMORY_DATASETS[program.last(call)] for call in program.calls_to(*MEMORY_DATASETS)]
+    edge = max(edges, default=0) or next((edge for sign, edge in SMALL_SETS if sign.search(text)), 0)
+    sizes = {call: size_of(program, call) or _size_word(program, call) for call in program.own_calls(*_SCALERS) if edge}
+    places = {call: size for call, size in sizes.items() if size >= _LARGER * edge}
     if places:
+        size = max(places.values())
+        told = f"images of {edge} px are scaled up to {size} px, {(size / edge) ** 2:.0f} times the pixels"
         fix = (
             "scale the batch up on the GPU (`torch.nn.functional.interpolate(images, size=…)` before the network), or train at "
             "the images' own size with a smaller first stride"
         )
-        yield case.hit(places, next(iter(places.values())), fix)
+        yield case.hit(places, f"{told}, for each sample in every epoch", fix)
 
 
 def _size_word(program: Program, call: ast.Call) -> int:

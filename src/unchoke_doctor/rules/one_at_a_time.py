@@ -48,7 +48,10 @@ def check(case: Case) -> Iterator[Hit]:
 def _loaders_of_one(case: Case) -> Iterator[Hit]:
     """Loaders for evaluation with `batch_size=1`, of torch and Keras; a note where few images are known to pass."""
     program = case.program
-    made = [one.call for one in loaders(program) if one.batch == 1 or _has_no_batch(program, one.call)]
+    words = (("batch_size", 1), ("batch_sampler", None))
+    made = [
+        one.call for one in loaders(program) if one.batch == 1 or all(argument(program, one.call, *w) == MISSING for w in words)
+    ]
     flows = program.calls_to("flow_from_directory", "flow_from_dataframe")
     made += [call for call in flows if value(program, given(program, call, "batch_size")) == 1]
     loops = [loop for loop in program.loops if isinstance(loop, ast.For) and not trains_in(program, loop)]
@@ -61,10 +64,6 @@ def _loaders_of_one(case: Case) -> Iterator[Hit]:
             said = f"`{program.text(call, 50)}` gives evaluation one sample per step"
             fix = "raise `batch_size` (evaluation needs no gradients and takes larger batches than training)"
             yield case.hit([call], said, fix, "choke" if many else "note", batch=1)
-
-
-def _has_no_batch(program: Program, call: ast.Call) -> bool:
-    return all(argument(program, call, *one) == MISSING for one in (("batch_size", 1), ("batch_sampler", None)))
 
 
 def _keras_passes(program: Program) -> Iterator[ast.Call]:
