@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,23 +102,15 @@ def candidates(settings: Settings, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names or [settings.encoder, *installed_encoders()]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """Photos of the train and val splits, with what is learnt from them. Groups and folds are numbers, row for row."""
-
-    pictures: list[Picture]
-    frame: pd.DataFrame
-    samples: Samples
-    num_photos: int
-
-
 class _Comparison:
     """One command at work."""
 
     def __init__(self, session: Session, names: list[str], *, minutes: float, started_s: float) -> None:
         self.session, self.names, self.minutes, self.started_s = session, names, minutes, started_s
         self.skipped: dict[str, str] = {}
-        self.sample: _Sample
+        self.samples: Samples
+        self.pictures: list[Picture] = []
+        self.num_photos = 0
         self._slowest_s = 0.0
 
     @property
@@ -132,7 +124,7 @@ class _Comparison:
         for name in self.names:
             check_encoder(name)
         with self.session.stage("sample"):
-            self.sample = take_sample(self.session, num=_num_wanted(self.minutes))
+            self._take_sample(int(min(_MOST, max(_FEWEST, _PHOTOS_A_MINUTE * self.minutes))))
         scores: list[EncoderScore] = []
         for place, name in enumerate(self.names):
             if place and self.left_s < self._slowest_s:
@@ -146,7 +138,9 @@ class _Comparison:
                 self.skipped[name] = f"{error.what}: {error.why}; {error.try_}"
                 continue
             self._slowest_s = max(self._slowest_s, time.monotonic() - began_s)
-            self._tell(place + 1)
+            done, total, spent_s = place + 1, len(self.names), time.monotonic() - self.started_s
+            left_s = min(max(0.0, self.left_s), (total - done) * spent_s / done)
+            self.session.on_event(Progress("encoders", done, total, "encoders", None, left_s))
         if not scores:
             raise MachineError(
                 "none of the encoders could be tried",
@@ -156,10 +150,32 @@ class _Comparison:
             )
         return sorted(scores, key=lambda score: -(score.value.value if score.value.value is not None else -1e9))
 
-    def _tell(self, done: int) -> None:
-        spent_s, total = time.monotonic() - self.started_s, len(self.names)
-        left_s = min(max(0.0, self.left_s), (total - done) * spent_s / done)
-        self.session.on_event(Progress("encoders", done, total, "encoders", None, left_s))
+    def _take_sample(self, num: int) -> None:
+        """Up to `num` photos outside the test split, each class in its proportion, whatever order they come in."""
+        from unchoke.data.file_findings import FATAL_PROBLEMS
+        from unchoke.data.inspect_samples import inspect_samples
+        from unchoke.features.prepare_engine import Picture
+        from unchoke.tuning.tune_data import split_samples
+
+        session = self.session
+        split = split_samples(session)
+        labelled = split.task.kind == "classification"
+        chosen = spread(split.frame, num=num, by="label" if labelled else None)
+        picked = split.subset([sample_id in chosen for sample_id in split.frame["sample_id"]])
+        facts = inspect_samples(picked, session.workspace, threads=session.policy.workers, on_event=session.on_event)
+        sound = ~facts["problem"].isin(list(FATAL_PROBLEMS)).to_numpy()
+        picked = picked.subset(sound.tolist())
+        num_classes = int(picked.frame["label"].nunique()) if labelled else 2
+        if len(picked) < 10 or num_classes < 2:
+            raise DataError(
+                f"{format_count(len(picked), 'photo')} of {num_classes} classes are too few to compare on",
+                code="too-few-photos",
+                why=f"five folds are needed, of at least two classes; there are {len(split):,} photos, the test split among them",
+                try_="unchoke check DATA says what is wrong with photos that are not counted",
+            )
+        contents = facts["content"][sound].tolist()
+        rows = zip(picked.frame["sample_id"].tolist(), picked.frame["path"].tolist(), contents, strict=True)
+        self.samples, self.pictures, self.num_photos = picked, [Picture(*row) for row in rows], len(split)
 
     def _scores(self, name: str) -> list[EncoderScore]:
         """The candidate's own features, and these with pooled blocks beside them: one pass gives both."""
@@ -181,7 +197,7 @@ class _Comparison:
         session, columns = self.session, self.columns(extracted.present)
         kinds = [self.figure, session.settings.target_weights, session.settings.seed]
         about = [None if column is None else column.tolist() for column in columns]
-        key = digest([__version__, extracted.fingerprint, cut, self.sample.frame["sample_id"].tolist(), about, kinds])
+        key = digest([__version__, extracted.fingerprint, cut, self.samples.frame["sample_id"].tolist(), about, kinds])
         file = session.workspace.engines / _SCORES
         known = checksums.recall_json(file, session.warn)
         if key in known:
@@ -199,7 +215,7 @@ class _Comparison:
         plain = replace(with_encoder(settings, name), streams=1, tiles="1x1", views=0)
         pooled = has_stages(bare_encoder(name, input_px=plain.input_px).module)
         session = replace(self.session, settings=replace(plain, cut=BLOCKS if pooled else END), remembering=False)
-        return extract_features(session, self.sample.pictures)
+        return extract_features(session, self.pictures)
 
     def _rate(self, extracted: PictureExtraction) -> float | None:
         """Images a second from files to features, of now or of when they were made; else that of the network alone."""
@@ -223,7 +239,7 @@ class _Comparison:
         from unchoke.training.scoring.scores import score
         from unchoke.tuning.encoder_result import EncoderScore
 
-        task, settings = self.sample.samples.task, self.session.settings
+        task, settings = self.samples.task, self.session.settings
         targets, groups, folds = columns
         held = cross_validate(feats, task.kind, task.names, targets, folds)
         weights = [settings.target_weights.get(target, 0.0) for target in task.names] if settings.target_weights else None
@@ -237,7 +253,7 @@ class _Comparison:
 
     @property
     def figure(self) -> str:
-        if self.sample.samples.task.kind == "classification":
+        if self.samples.task.kind == "classification":
             return "accuracy"
         return "weighted_r2" if self.session.settings.target_weights else "r2"
 
@@ -248,7 +264,7 @@ class _Comparison:
 
         from unchoke.training.heads.linear_path import deal_folds
 
-        frame, task = self.sample.frame[present], self.sample.samples.task
+        frame, task = self.samples.frame[present], self.samples.task
         if task.kind == "classification":
             targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
         else:
@@ -258,44 +274,6 @@ class _Comparison:
         groups = np.unique(units, return_inverse=True)[1].astype(np.int64) if any(given) else None
         strata = targets.tolist() if task.kind == "classification" else [0] * len(frame)
         return targets, groups, deal_folds(strata, units)
-
-
-def _num_wanted(minutes: float) -> int:
-    return int(min(_MOST, max(_FEWEST, _PHOTOS_A_MINUTE * minutes)))
-
-
-def take_sample(session: Session, *, num: int) -> _Sample:
-    """Up to `num` photos outside the test split, each class in its proportion, whatever order they come in."""
-
-    from unchoke.data.check_samples import recall_splits_before, scan_corrected, tied_before
-    from unchoke.data.file_findings import FATAL_PROBLEMS
-    from unchoke.data.inspect_samples import inspect_samples
-    from unchoke.data.splits import assign_splits
-    from unchoke.data.targets import check_target_names
-    from unchoke.features.prepare_engine import Picture
-
-    settings = session.settings
-    scan, corrected = scan_corrected(session)
-    check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
-    split, _ = assign_splits(
-        scan.samples,
-        val_share=settings.val_share,
-        test_share=settings.test_share,
-        folds=settings.folds,
-        fold=settings.test_fold,
-        seed=settings.seed,
-        previous=tied_before(recall_splits_before(session, scan), corrected),
-        weights=settings.target_weights,
-    )
-    chosen = spread(split.frame, num=num, by="label" if split.task.kind == "classification" else None)
-    picked = split.subset([sample_id in chosen for sample_id in split.frame["sample_id"]])
-    facts = inspect_samples(picked, session.workspace, threads=session.policy.workers, on_event=session.on_event)
-    sound = ~facts["problem"].isin(list(FATAL_PROBLEMS)).to_numpy()
-    picked = picked.subset(sound.tolist())
-    _refuse_few(picked, num_photos=len(split))
-    contents: pd.Series[str] = facts["content"][sound]
-    rows = zip(picked.frame["sample_id"].tolist(), picked.frame["path"].tolist(), contents.tolist(), strict=True)
-    return _Sample([Picture(*row) for row in rows], picked.frame, picked, len(split))
 
 
 def spread(frame: pd.DataFrame, *, num: int, by: str | None) -> set[str]:
@@ -310,17 +288,6 @@ def spread(frame: pd.DataFrame, *, num: int, by: str | None) -> set[str]:
     return {sample_id for _, sample_id in sorted(places)[:num]}
 
 
-def _refuse_few(samples: Samples, *, num_photos: int) -> None:
-    classes = samples.frame["label"].nunique() if samples.task.kind == "classification" else 2
-    if len(samples) < 10 or classes < 2:
-        raise DataError(
-            f"{format_count(len(samples), 'photo')} of {int(classes)} classes are too few to compare on",
-            code="too-few-photos",
-            why=f"five folds are needed, of at least two classes; there are {num_photos:,} photos, the test split among them",
-            try_="unchoke check DATA says what is wrong with photos that are not counted",
-        )
-
-
 def _answer(comparison: _Comparison, scores: list[EncoderScore], *, keep: bool, typed: dict[str, Any]) -> EncodersResult:
     """Choose, keep if wanted, draw the page."""
     import numpy as np
@@ -328,9 +295,9 @@ def _answer(comparison: _Comparison, scores: list[EncoderScore], *, keep: bool, 
     from unchoke.runs.report.encoder_page import save_encoder_page
     from unchoke.tuning.encoder_result import EncodersResult, choose_encoder
 
-    session, sample = comparison.session, comparison.sample
+    session, samples = comparison.session, comparison.samples
     num = len(scores[0].points_n)
-    targets, groups, _ = comparison.columns(np.ones(len(sample.frame), np.bool_))
+    targets, groups, _ = comparison.columns(np.ones(len(samples.frame), np.bool_))
     choice = choose_encoder(scores, groups if groups is not None and len(groups) == num else None)
     session.chose(choice)
     picked = {"encoder": choice.evidence["encoder"], "cut": choice.evidence["cut"]}
@@ -343,10 +310,10 @@ def _answer(comparison: _Comparison, scores: list[EncoderScore], *, keep: bool, 
         scores=scores,
         choice=choice,
         skipped=comparison.skipped,
-        constant=_constant(comparison.figure, targets),
+        constant=float(np.bincount(targets).max() / len(targets)) if comparison.figure == "accuracy" else 0.0,
         num_sampled=num,
-        num_photos=sample.num_photos,
-        grouped_by=sample.samples.group_name if groups is not None else "",
+        num_photos=comparison.num_photos,
+        grouped_by=samples.group_name if groups is not None else "",
         page=root / PAGE,
         workspace=root,
         seconds=time.monotonic() - comparison.started_s,
@@ -362,10 +329,3 @@ def with_encoder(settings: Settings, name: str) -> Settings:
     if name == settings.encoder:
         return settings
     return replace(settings, encoder=name, weights=None, input_px=None)
-
-
-def _constant(figure: str, targets: NDArray[Any]) -> float:
-    """What one constant answer gets."""
-    import numpy as np
-
-    return float(np.bincount(targets).max() / len(targets)) if figure == "accuracy" else 0.0

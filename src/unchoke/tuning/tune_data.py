@@ -16,6 +16,7 @@ from unchoke.core.errors import DataError, MachineError
 from unchoke.core.events import ignore
 from unchoke.core.fingerprint import hash_int
 from unchoke.data.check_samples import recall_splits_before, scan_corrected, tied_before
+from unchoke.data.sample_set import Samples
 from unchoke.data.splits import assign_splits
 from unchoke.data.targets import check_target_names
 from unchoke.features.encoders import Encoder
@@ -54,8 +55,8 @@ def quiet(session: Session) -> Session:
     return replace(session, on_event=ignore, choices=[], remembering=False, heeds_tuned=False)
 
 
-def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
-    """Look at what there is, and pick pictures to train on, spread by hash."""
+def split_samples(session: Session) -> Samples:
+    """All samples, with their splits as a run would divide them."""
     settings = session.settings
     scan, corrected = scan_corrected(session)
     check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
@@ -69,9 +70,27 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
         previous=tied_before(recall_splits_before(session, scan), corrected),
         weights=settings.target_weights,
     )
+    return samples
+
+
+def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
+    """Look at what there is, and pick up to `num` pictures of the train split that decode, spread by hash."""
+    samples = split_samples(session)
     unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")
     learnable = build_problem(samples, unknown, np.ones(len(samples), np.bool_))
-    pictures, num_unreadable = _readable(learnable, num)
+    frame = learnable.frame.iloc[learnable.problem.positions("train")]
+    named = sorted(zip(frame["sample_id"], frame["path"], strict=True), key=lambda one: hash_int("sample", one[0]))
+    pictures: list[Picture] = []
+    num_unreadable = 0
+    for sample_id, path in named:
+        if len(pictures) >= num or num_unreadable > num:
+            break
+        try:
+            read_image(path, cover_px=_LOOKED_AT_PX)
+        except DecodeError:
+            num_unreadable += 1
+            continue
+        pictures.append(Picture(sample_id, path, ""))
     if not pictures:
         raise DataError(
             f"none of {num_unreadable} pictures can be read",
@@ -80,24 +99,6 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
             try_="unchoke check DATA says what is wrong with each",
         )
     return Sample(learnable, pictures, num_unreadable)
-
-
-def _readable(learnable: LearningTask, num: int) -> tuple[list[Picture], int]:
-    """Up to `num` pictures of the train split that decode, and how many on the way did not."""
-    frame = learnable.frame.iloc[learnable.problem.positions("train")]
-    named = sorted(zip(frame["sample_id"], frame["path"], strict=True), key=lambda one: hash_int("sample", one[0]))
-    found: list[Picture] = []
-    num_unreadable = 0
-    for sample_id, path in named:
-        if len(found) >= num or num_unreadable > num:
-            break
-        try:
-            read_image(path, cover_px=_LOOKED_AT_PX)
-        except DecodeError:
-            num_unreadable += 1
-            continue
-        found.append(Picture(sample_id, path, ""))
-    return found, num_unreadable
 
 
 def pixel_source(session: Session, sample: Sample, encoder: Encoder) -> StoredPixels:
