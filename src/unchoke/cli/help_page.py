@@ -82,53 +82,34 @@ def _page(command: Any, ctx: Any) -> Iterator[str]:
     params = [param for param in command.get_params(ctx) if not getattr(param, "hidden", False)]
     arguments = [param for param in params if param.param_type_name == "argument"]
     options = [param for param in params if param.param_type_name == "option"]
-    inner = getattr(command, "commands", {})
-    yield " ".join(
-        ["usage:", ctx.command_path, *(placeholder(one) for one in arguments), *(["COMMAND"] * bool(inner)), "[OPTIONS]"]
-    )
+    inner: dict[str, Any] = getattr(command, "commands", {})
+    words = ["usage:", ctx.command_path, *map(placeholder, arguments), *(["COMMAND"] if inner else []), "[OPTIONS]"]
+    width = max(50, min(shutil.get_terminal_size().columns, _WIDEST))
+    yield " ".join(words)
     yield ""
+    yield from textwrap.wrap(" ".join(str(command.help or "").split()), width)
     brief = len(options) > _FEW and not ctx.meta.get(ALL)
-    about = " ".join(str(command.help or "").split())
-    yield from textwrap.wrap(about, _width())
-    if inner:
-        yield from _commands(inner)
-    if arguments:
-        yield ""
-        yield from _entries(
-            [(placeholder(one).strip("[].").removesuffix("..."), _argument_text(one, brief=brief)) for one in arguments]
-        )
-    shown = [one for one in options if not brief or _is_brief(one)]
-    yield from _headed(shown, brief=brief)
 
-
-def _commands(inner: dict[str, Any]) -> Iterator[str]:
-    """Commands under their headings, in the order they were declared."""
-    headings = dict.fromkeys(getattr(one, "rich_help_panel", None) or "Commands" for one in inner.values())
-    for heading in headings:
-        yield from ("", heading)
-        members = [(name, one) for name, one in inner.items() if (getattr(one, "rich_help_panel", None) or "Commands") == heading]
-        yield from _entries([(name, str(one.short_help or one.help or "")) for name, one in members])
-
-
-def _argument_text(argument: Any, *, brief: bool) -> str:
-    about = str(argument.help or "")
-    return OPTIONS["data"].brief if brief and about == OPTIONS["data"].help else about
-
-
-def _headed(options: list[Any], *, brief: bool) -> Iterator[str]:
-    headings = dict.fromkeys(_heading(one) for one in options)
-    for heading in sorted(headings, key=lambda name: name == _OWN):
-        yield from ("", heading)
-        members = [one for one in options if _heading(one) == heading]
-        yield from _entries([(typed_form(one), _text(one, brief=brief)) for one in members])
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for name, one in inner.items():
+        sections.setdefault(one.rich_help_panel or "Commands", []).append((name, str(one.short_help or one.help or "")))
+    for one in arguments:
+        about = OPTIONS["data"].brief if brief and one.help == OPTIONS["data"].help else str(one.help or "")
+        sections.setdefault("", []).append((placeholder(one).strip("[].").removesuffix("..."), about))
+    for heading, one in sorted(((_heading(one), one) for one in options), key=lambda pair: pair[0] == _OWN):
+        if not brief or heading == _OWN or one.opts[0] in _BRIEFS:
+            sections.setdefault(heading, []).append((typed_form(one), _text(one, brief=brief)))
+    for heading, rows in sections.items():
+        yield from ("", heading) if heading else ("",)
+        for name, text in rows:
+            lines = textwrap.wrap(" ".join(text.split()), width - _COLUMN - 2) or [""]
+            # a name too long for its column has a line of its own
+            yield f"  {name}" if len(name) > _COLUMN - 2 else f"  {name:<{_COLUMN}}{lines.pop(0)}".rstrip()
+            yield from (" " * (_COLUMN + 2) + line for line in lines)
 
 
 def _heading(option: Any) -> str:
     return str(getattr(option, "rich_help_panel", None) or _OWN)
-
-
-def _is_brief(option: Any) -> bool:
-    return _heading(option) == _OWN or option.opts[0] in _BRIEFS
 
 
 def _text(option: Any, *, brief: bool) -> str:
@@ -142,38 +123,17 @@ def _text(option: Any, *, brief: bool) -> str:
 
 def typed_form(option: Any) -> str:
     """How an option is typed: a flag alone, its opposite where it has one, or with what it takes."""
-    names = [name for name in option.opts if name != ALL]
-    words = ", ".join(sorted(names, key=len))
+    words = ", ".join(sorted((name for name in option.opts if name != ALL), key=len))
     if option.is_flag:
         return words if not option.secondary_opts else f"{words}, {option.secondary_opts[0]}"
-    return f"{words} {_metavar(option)}"
-
-
-def _metavar(option: Any) -> str:
-    """What an option takes, in one word."""
     if option.metavar or option.opts[0] in _METAVARS:
-        return str(option.metavar or _METAVARS[option.opts[0]])
+        return f"{words} {option.metavar or _METAVARS[option.opts[0]]}"
     described = getattr(option, "type_descriptor", None)  # of newer versions of typer; before, a type with a name
     kind = str(getattr(described.annotation, "__name__", "") if described else option.type.name).lower()
-    return _WORDS.get(kind.removesuffix(" range"), "TEXT" if kind in ("str", "text", "list") else "NAME")
+    return f"{words} {_WORDS.get(kind.removesuffix(' range'), 'TEXT' if kind in ('str', 'text', 'list') else 'NAME')}"
 
 
 def placeholder(argument: Any) -> str:
     name = str(argument.metavar or argument.name).strip("[]").upper()
     several = "..." if argument.nargs == -1 or getattr(argument, "multiple", False) else ""
     return f"{name}{several}" if argument.required else f"[{name}{several}]"
-
-
-def _entries(rows: list[tuple[str, str]]) -> Iterator[str]:
-    """Two columns; a name too long for its column has a line of its own."""
-    for name, text in rows:
-        lines = textwrap.wrap(" ".join(text.split()), _width() - _COLUMN - 2) or [""]
-        if len(name) > _COLUMN - 2:
-            yield f"  {name}"
-        else:
-            yield f"  {name:<{_COLUMN}}{lines.pop(0)}".rstrip()
-        yield from (" " * (_COLUMN + 2) + line for line in lines)
-
-
-def _width() -> int:
-    return max(50, min(shutil.get_terminal_size().columns, _WIDEST))

@@ -79,47 +79,52 @@ def explain_misuse(error: Any, words: Sequence[str]) -> UsageError:
     command = error.ctx.command_path if getattr(error, "ctx", None) else " ".join(["unchoke", *words[:1]])
     option = getattr(error, "option_name", None)
     if option and "No such option" in str(error.message):
-        return _unknown_option(error, str(option), command, list(words))
-    unknown = re.match(r"No such command '(.*?)'", str(error.message))
-    if unknown:
-        return _unknown_command(error, unknown[1], command, list(words))
-    about = str(getattr(getattr(error, "param", None), "help", None) or "")
+        why, try_ = _unknown_option(error, str(option), command, words)
+        return UsageError(f"{command} has no option {option}", code="unknown-option", why=why, try_=try_)
+    if unknown := re.match(r"No such command '(.*?)'", str(error.message)):
+        known = list(error.ctx.command.commands)
+        near = get_close_matches(unknown[1], known, n=1, cutoff=0.6)
+        why = f"the nearest is {near[0]}" if near else f"there are {', '.join(known)}"
+        try_ = _retyped(words, unknown[1], near[0]) if near else f"{command} --help"
+        return UsageError(f"{command} has no command {unknown[1]}", code="unknown-command", why=why, try_=try_)
+    text = error.format_message().strip().rstrip(".").replace("Value error, ", "").replace("Input should be", "should be")
+    what = text[:1].lower() + text[1:].replace(", unable to parse string as an integer", "")
+    names = getattr(getattr(error, "param", None), "opts", ())
+    after = [value for word, value in pairwise(words) if word in names and word.startswith("-")]
     return UsageError(
-        _misread(error, words),
+        what + (f" (got {after[-1]!r})" if after else ""),
         code="misused-command",
-        why=about or "the command could not be read as typed",
+        why=str(getattr(getattr(error, "param", None), "help", None) or "the command could not be read as typed"),
         try_=f"{command} --help-all",
     )
 
 
-def _misread(error: Any, words: Sequence[str]) -> str:
-    """What is wrong, with the value that was typed where it follows its option."""
-    names = getattr(getattr(error, "param", None), "opts", ())
-    after = [value for word, value in pairwise(words) if word in names and word.startswith("-")]
-    return _sentence(error.format_message()) + (f" (got {after[-1]!r})" if after else "")
-
-
-def _unknown_option(error: Any, option: str, command: str, words: list[str]) -> UsageError:
+def _unknown_option(error: Any, option: str, command: str, words: Sequence[str]) -> tuple[str, str]:
+    """Why there is no such option, and what to type instead."""
     known = _options(error.ctx.command)
     word = option.lstrip("-").replace("_", "-").lower()
-    what = f"{command} has no option {option}"
     elsewhere = _commands_with(error.ctx.find_root().command, "unchoke")
     meant = _OURS.get(word, f"--{word}")
-    ours = _known_as(word, known, is_guessed=meant not in elsewhere)
+    if meant in known:
+        ours = meant
+    elif meant == "--input-px":
+        ours = next((name for name in ("--tile-size", "--patch-size") if name in known), "")
+    else:  # the nearest spelling, unless the word is an option of another command
+        near = get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8) if meant not in elsewhere else []
+        ours = near[0] if near else ""
     if ours in _OTHER_VALUES and word in _OURS:
-        return UsageError(
-            what, code="unknown-option", why=f"{ours} is the nearest: {_OTHER_VALUES[ours]}", try_=f"{command} --help-all"
-        )
+        return f"{ours} is the nearest: {_OTHER_VALUES[ours]}", f"{command} --help-all"
     if ours:
-        return UsageError(what, code="unknown-option", why=f"it is called {ours} here", try_=_retyped(words, option, ours))
+        return f"it is called {ours} here", _retyped(words, option, ours)
     if word in _POSITIONAL:
-        return UsageError(what, code="unknown-option", why="the data comes first, without an option", try_=f"{command} DATA")
+        return "the data comes first, without an option", f"{command} DATA"
     if word in _NEEDLESS:
-        return UsageError(what, code="unknown-option", why=f"none is needed: {_NEEDLESS[word]}", try_=_without(words, option))
+        without = [typed for typed in words if typed.split("=")[0] != option]
+        return f"none is needed: {_NEEDLESS[word]}", shlex.join(["unchoke", *without])
     why = (
         f"{meant} is an option of {list_some(elsewhere[meant], limit=3)}" if meant in elsewhere else "no option is spelt like it"
     )
-    return UsageError(what, code="unknown-option", why=why, try_=f"{command} --help-all, which lists its options")
+    return why, f"{command} --help-all, which lists its options"
 
 
 def _options(command: Any) -> set[str]:
@@ -138,41 +143,7 @@ def _commands_with(command: Any, path: str) -> dict[str, list[str]]:
     return found
 
 
-def _known_as(word: str, known: set[str], *, is_guessed: bool) -> str:
-    """Our option for a word of another tool; or the nearest spelling, unless the word is an option of another command."""
-    meant = _OURS.get(word, f"--{word}")
-    if meant in known:
-        return meant
-    if meant == "--input-px":
-        return next((name for name in ("--tile-size", "--patch-size") if name in known), "")
-    return next(iter(get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8)), "") if is_guessed else ""
-
-
-def _unknown_command(error: Any, name: str, command: str, words: list[str]) -> UsageError:
-    known = list(error.ctx.command.commands)
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
-    if near:
-        return UsageError(
-            f"{command} has no command {name}",
-            code="unknown-command",
-            why=f"the nearest is {near[0]}",
-            try_=_retyped(words, name, near[0]),
-        )
-    return UsageError(
-        f"{command} has no command {name}", code="unknown-command", why=f"there are {', '.join(known)}", try_=f"{command} --help"
-    )
-
-
-def _retyped(words: list[str], wrong: str, right: str) -> str:
+def _retyped(words: Sequence[str], wrong: str, right: str) -> str:
     """The same command with the right word."""
     changed = [right + word[len(wrong) :] if word == wrong or word.startswith(f"{wrong}=") else word for word in words]
     return shlex.join(["unchoke", *changed])
-
-
-def _without(words: list[str], option: str) -> str:
-    return shlex.join(["unchoke", *(word for word in words if word.split("=")[0] != option)])
-
-
-def _sentence(message: str) -> str:
-    text = message.strip().rstrip(".").replace("Value error, ", "").replace("Input should be", "should be")
-    return text[:1].lower() + text[1:].replace(", unable to parse string as an integer", "")
