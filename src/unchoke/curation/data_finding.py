@@ -21,7 +21,7 @@ KINDS = {
     "label": "another label is likelier",
     "value": "a value far from those of photos like it",
     "scene": "a mask that a model of the other scenes contradicts",
-    "copies-torn": "nearly the same photo on several sides of the split",
+    "copies-torn": "nearly the same photo in several splits",
     "classes": "two classes that cannot be told apart",
     "blank": "hardly anything but one shade",
     "dark": "nearly black",
@@ -31,7 +31,7 @@ KINDS = {
     "shape": "another shape than the others",
     "session": "taken together, but not kept together",
     "outlier": "unlike all other photos",
-    "copies": "nearly the same photo, one label, one side",
+    "copies": "nearly the same photo, one label, one split",
 }
 """What each kind is, in words."""
 _LEAVES_ONE = ("copies-labels", "copies-torn", "copies", "session")

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding
-from unchoke.curation.looks import compare_looks
 from unchoke.curation.nearest import NearestRows, UnitRows, find_nearest
+from unchoke.curation.photo_measures import LOOK_PX
 from unchoke.data.corrections import DROP, GROUP, USE, Correction
 
 _RULES = ((0.985, 0.3), (0.95, 0.6), (0.92, 0.72), (0.9, 0.85))
@@ -203,8 +205,8 @@ def _set_finding(rows: list[int], facts: CopyFacts, least: tuple[float, float]) 
     how = "the same file" if same_bytes else "nearly the same photo"
     where = {
         "copies-labels": f"labelled {' and '.join(map(repr, labels[:3]))}",
-        "copies-torn": f"on the sides {', '.join(sides)}",
-        "copies": f"labelled {labels[0]!r}" if labels[0] else "of one side",
+        "copies-torn": f"in the splits {', '.join(sides)}",
+        "copies": f"labelled {labels[0]!r}" if labels[0] else "of one split",
     }[kind]
     message = f"{how}, {format_count(len(ids), 'time')}, {where}: {', '.join(map(repr, ids[:3]))}"
     message += f" and {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -220,3 +222,61 @@ def _set_finding(rows: list[int], facts: CopyFacts, least: tuple[float, float]) 
     else:
         suggested = tuple(Correction(one, USE, DROP) for one in ids[1:])
     return DataFinding(kind, message, ids, _SCORES[kind] + (0.01 if same_bytes else 0.0), evidence, suggested)
+
+
+Looks = NDArray[np.float32]
+_CUTS = (0.03, 0.06, 0.1)
+_SURE, _HOPELESS = 0.985, 0.3
+_CHUNK = 4096
+
+
+def compare_looks(looks: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The best agreement of each pair of rows, from -1 to 1."""
+    found = np.empty(len(pairs), np.float32)
+    for start in range(0, len(pairs), _CHUNK):
+        part = pairs[start : start + _CHUNK]
+        left, right = (looks[part[:, side]].astype(np.float32) for side in (0, 1))
+        found[start : start + len(part)] = _agreement(left, right)
+    return found
+
+
+def _agreement(left: Looks, right: Looks) -> NDArray[np.float32]:
+    whole = (_normed(left), _normed(right))
+    best: NDArray[np.float32] = (whole[0] * whole[1]).sum(axis=(1, 2))
+    open_ = np.flatnonzero((best < _SURE) & (best > _HOPELESS))
+    if not len(open_):
+        return best
+    for shown, other in ((left, whole[1]), (right, whole[0])):
+        for rows, columns in _windows():
+            cut = _normed((rows @ shown[open_] @ columns.T).astype(np.float32))
+            best[open_] = np.maximum(best[open_], (cut * other[open_]).sum(axis=(1, 2)))
+    return best
+
+
+def _normed(looks: Looks) -> Looks:
+    """Without their mean, and of length one; a plain surface agrees with nothing."""
+    centred = looks - looks.mean(axis=(1, 2), keepdims=True)
+    length = np.sqrt((centred**2).sum(axis=(1, 2), keepdims=True))
+    found: Looks = np.where(length > LOOK_PX, centred / np.maximum(length, 1e-6), 0.0).astype(np.float32)
+    return found
+
+
+@cache
+def _windows() -> tuple[tuple[Looks, Looks], ...]:
+    """Resampling of rows and columns that shows a part of a picture at its full size."""
+    shown = []
+    for cut in _CUTS:
+        ways = [_resampling(cut, offset) for offset in (0.0, 0.5, 1.0)]
+        shown += list(product(ways, ways))
+    return tuple(shown)
+
+
+def _resampling(cut: float, offset: float) -> Looks:
+    """A matrix that stretches what is left after `cut` of the length is gone, `offset` of it at the beginning."""
+    centres = (np.arange(LOOK_PX) + 0.5) * (1 - cut) + offset * cut * LOOK_PX - 0.5
+    below = np.clip(np.floor(centres).astype(int), 0, LOOK_PX - 2)
+    share = np.clip(centres - below, 0, 1)
+    found = np.zeros((LOOK_PX, LOOK_PX), np.float32)
+    found[np.arange(LOOK_PX), below] = 1 - share
+    found[np.arange(LOOK_PX), below + 1] += share
+    return found

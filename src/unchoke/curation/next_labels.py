@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.curation.data_finding import DataFinding
-from unchoke.curation.fold_ridge import one_hot, softmax, solve_all
+from unchoke.curation.fold_ridge import one_hot, solve_all
 from unchoke.curation.nearest import UnitRows
 from unchoke.data.corrections import LABEL, Correction
+from unchoke.training.scoring.figures import softmax
 
 _MOST_WEIGHED = 4000
 _COPY_COSINE = 0.98

@@ -6,7 +6,7 @@ unlike are judged against the other photos of the same data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,71 +28,35 @@ Floats = NDArray[Any]
 
 
 def find_odd_photos(ids: Sequence[str], table: MeasureTable, sizes: NDArray[np.int64], nearest: NearestRows) -> list[DataFinding]:
-    """Findings about single photos; one that is blank is nothing else beside."""
-    blank = table.known & ((table.column("commonest_share") >= _BLANK_SHARE) | (table.column("entropy") <= _BLANK_ENTROPY))
-    rest = table.known & ~blank
+    """Findings about single photos; a blank one is reported as nothing else."""
     share, entropy = table.column("commonest_share"), table.column("entropy")
-    return [
-        *_each(
-            "blank",
-            ids,
-            blank,
-            lambda row: (f"{100 * share[row]:.0f} % of it is one shade", 0.9, {"commonest_share": share[row]}),
-        ),
-        *_by_light(ids, table, rest),
-        *_blurred(ids, table, rest & (entropy > 2 * _BLANK_ENTROPY)),
-        *_by_size(ids, sizes),
-        *_unlike(ids, nearest, rest),
+    low, high, sharp = table.column("light_low"), table.column("light_high"), table.column("sharpness")
+    blank = table.known & ((share >= _BLANK_SHARE) | (entropy <= _BLANK_ENTROPY))
+    rest = table.known & ~blank
+    textured = rest & (entropy > 2 * _BLANK_ENTROPY)
+    middle, spread = robust(sharp[textured])
+    blurred = textured & (sharp <= min(_BLURRED, middle - _BLURRED_DEVIATIONS * spread))
+    found = [
+        _finding("blank", ids[row], f"{100 * share[row]:.0f} % of it is one shade", 0.9, {"commonest_share": share[row]})
+        for row in np.flatnonzero(blank).tolist()
     ]
-
-
-def _each(
-    kind: str,
-    ids: Sequence[str],
-    chosen: NDArray[np.bool_],
-    tell: Callable[[int], tuple[str, float, dict[str, Any]]],
-    *,
-    drop: bool = True,
-) -> list[DataFinding]:
-    """A finding for each chosen row; `tell` gives the words, the score and the figures."""
-    found = []
-    for row in np.flatnonzero(chosen).tolist():
-        words, score, figures = tell(row)
-        evidence = {name: round(float(value), 4) for name, value in figures.items()}
-        suggested = (Correction(ids[row], USE, DROP),) if drop else ()
-        found.append(DataFinding(kind, f"{ids[row]!r}: {words}", (ids[row],), round(float(score), 4), evidence, suggested))
-    return found
-
-
-def _by_light(ids: Sequence[str], table: MeasureTable, known: NDArray[np.bool_]) -> list[DataFinding]:
-    low, high = table.column("light_low"), table.column("light_high")
-    dark, bright = known & (high <= _DARK_HIGH), known & (low >= _BRIGHT_LOW)
-    return [
-        *_each(
-            "dark",
-            ids,
-            dark,
-            lambda row: (f"99 % of it is darker than {high[row]:.0f} of 255", 0.7 - high[row] / 300, {"light_high": high[row]}),
-        ),
-        *_each(
-            "bright",
-            ids,
-            bright,
-            lambda row: (f"95 % of it is lighter than {low[row]:.0f} of 255", low[row] / 500, {"light_low": low[row]}),
-        ),
-    ]
-
-
-def _blurred(ids: Sequence[str], table: MeasureTable, known: NDArray[np.bool_]) -> list[DataFinding]:
-    sharp = table.column("sharpness")
-    middle, spread = robust(sharp[known])
-    limit = min(_BLURRED, middle - _BLURRED_DEVIATIONS * spread)
-
-    def tell(row: int) -> tuple[str, float, dict[str, Any]]:
+    for row in np.flatnonzero(rest & (high <= _DARK_HIGH)).tolist():
+        words = f"99 % of it is darker than {high[row]:.0f} of 255"
+        found.append(_finding("dark", ids[row], words, 0.7 - high[row] / 300, {"light_high": high[row]}))
+    for row in np.flatnonzero(rest & (low >= _BRIGHT_LOW)).tolist():
+        words = f"95 % of it is lighter than {low[row]:.0f} of 255"
+        found.append(_finding("bright", ids[row], words, low[row] / 500, {"light_low": low[row]}))
+    for row in np.flatnonzero(blurred).tolist():
         words = f"sharpness {sharp[row]:.2f}, where others have about {middle:.2f}"
-        return words, float(np.clip(0.75 - sharp[row], 0.2, 0.75)), {"sharpness": sharp[row], "usual": middle}
+        figures = {"sharpness": sharp[row], "usual": middle}
+        found.append(_finding("blurred", ids[row], words, float(np.clip(0.75 - sharp[row], 0.2, 0.75)), figures))
+    return [*found, *_by_size(ids, sizes), *_unlike(ids, nearest, rest)]
 
-    return _each("blurred", ids, known & (sharp <= limit), tell)
+
+def _finding(kind: str, id_: str, words: str, score: float, figures: dict[str, Any], *, drop: bool = True) -> DataFinding:
+    evidence = {name: round(float(value), 4) for name, value in figures.items()}
+    suggested = (Correction(id_, USE, DROP),) if drop else ()
+    return DataFinding(kind, f"{id_!r}: {words}", (id_,), round(float(score), 4), evidence, suggested)
 
 
 def _by_size(ids: Sequence[str], sizes: NDArray[np.int64]) -> list[DataFinding]:
@@ -104,30 +68,14 @@ def _by_size(ids: Sequence[str], sizes: NDArray[np.int64]) -> list[DataFinding]:
     usual_ratio = float(np.median(ratio[known]))
     tiny = known & (short < max(_TINY_PX, _TINY_SHARE * usual)) & (short < usual)
     odd = known & ~tiny & (ratio >= max(_LONG_RATIO, _LONGER_THAN_USUAL * usual_ratio))
-
-    def size(row: int) -> str:
-        return f"{sizes[row, 0]}×{sizes[row, 1]} pixels"
-
-    return [
-        *_each(
-            "tiny",
-            ids,
-            tiny,
-            lambda row: (
-                f"{size(row)}, where the short side is usually {usual:.0f}",
-                0.5,
-                {"short_px": short[row], "usual_px": usual},
-            ),
-            drop=False,
-        ),
-        *_each(
-            "shape",
-            ids,
-            odd,
-            lambda row: (f"{size(row)}, {ratio[row]:.1f} to 1", 0.35, {"ratio": ratio[row], "usual": usual_ratio}),
-            drop=False,
-        ),
-    ]
+    found = []
+    for row in np.flatnonzero(tiny).tolist():
+        words = f"{sizes[row, 0]}×{sizes[row, 1]} pixels, where the short side is usually {usual:.0f}"
+        found.append(_finding("tiny", ids[row], words, 0.5, {"short_px": short[row], "usual_px": usual}, drop=False))
+    for row in np.flatnonzero(odd).tolist():
+        words = f"{sizes[row, 0]}×{sizes[row, 1]} pixels, {ratio[row]:.1f} to 1"
+        found.append(_finding("shape", ids[row], words, 0.35, {"ratio": ratio[row], "usual": usual_ratio}, drop=False))
+    return found
 
 
 def _unlike(ids: Sequence[str], nearest: NearestRows, known: NDArray[np.bool_]) -> list[DataFinding]:
@@ -139,11 +87,12 @@ def _unlike(ids: Sequence[str], nearest: NearestRows, known: NDArray[np.bool_]) 
     far = (middle - alike) / max(spread, 1e-6)
     least = max(_UNLIKE_DEVIATIONS, float(np.quantile(far[known], 1 - _UNLIKE_MOST_SHARE)))
 
-    def tell(row: int) -> tuple[str, float, dict[str, Any]]:
+    found = []
+    for row in np.flatnonzero(known & (far >= least)).tolist():
         words = f"unlike all others: cosine {alike[row]:.2f} with the five most like it, usually {middle:.2f}"
-        return words, float(np.clip(0.2 + far[row] / 40, 0, 0.6)), {"cosine": alike[row], "usual": middle, "deviations": far[row]}
-
-    return _each("outlier", ids, known & (far >= least), tell, drop=False)
+        figures = {"cosine": alike[row], "usual": middle, "deviations": far[row]}
+        found.append(_finding("outlier", ids[row], words, float(np.clip(0.2 + far[row] / 40, 0, 0.6)), figures, drop=False))
+    return found
 
 
 def robust(values: Floats) -> tuple[float, float]:

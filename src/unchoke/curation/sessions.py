@@ -1,7 +1,7 @@
 """Photos that were taken together: by one camera, within a minute of each other, at one place. As far as their files say so.
 
-In: times, places and cameras, groups and sides. Out: a finding for each such session that is no group yet. A split that tears one
-apart lets a model recognise the session instead of the class.
+In: times, places and cameras, groups and sides. Out: a finding for each such session that is no group yet. A split with parts of
+one in train and test leaks: a model recognises the session instead of the class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEWEST, _MOST_SHARE = 3, 0.5
 
 
 def find_sessions(ids: Sequence[str], table: MeasureTable, groups: Sequence[str], sides: Sequence[str]) -> list[DataFinding]:
-    """Sessions of three photos or more, of two where they are on several sides."""
+    """Sessions of three photos or more, or of two that are in several splits."""
     found = []
     for rows in _chains(table):
         torn = sorted({sides[row] for row in rows} - {""})
@@ -34,7 +34,7 @@ def find_sessions(ids: Sequence[str], table: MeasureTable, groups: Sequence[str]
         names = tuple(ids[row] for row in rows)
         seconds = int(table.taken_s[rows[-1]] - table.taken_s[rows[0]])
         camera = str(table.cameras[rows[0]])
-        where = f", on the sides {', '.join(torn)}" if len(torn) > 1 else ""
+        where = f", in the splits {', '.join(torn)}" if len(torn) > 1 else ""
         message = f"{format_count(len(rows), 'photo')} taken within {seconds} s by one camera{where}: {names[0]!r} and others"
         evidence = {"seconds": seconds, "camera": camera, "sides": torn, "photos": len(rows)}
         suggested = tuple(Correction(name, GROUP, names[0]) for name in names[1:])

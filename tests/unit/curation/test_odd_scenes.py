@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.curation.odd_scenes import find_odd_scenes, mean_iou
+from unchoke.curation.curate_scenes import find_odd_scenes, mean_iou
 
 
 def confusion(right: int, wrong: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image, ImageFilter
 
-from unchoke.curation.looks import compare_looks
+from unchoke.curation.near_copies import compare_looks
 from unchoke.curation.photo_measures import NO_TIME, NUMBERS, measure_photo
 
 
