@@ -18,7 +18,7 @@ FACTS = MachineFacts(
 
 
 def test_report_holds_facts_and_choices(tmp_path: Path) -> None:
-    report = json.loads(json.dumps(doctor(folder=tmp_path, overrides={"workers": 1}).to_dict()))
+    report = json.loads(json.dumps(doctor(folder=tmp_path, workers=1).to_dict()))
     assert report["facts"]["disk_free_bytes"] > 0
     workers = next(choice for choice in report["choices"] if choice["name"] == "workers")
     assert (workers["value"], workers["reason"]) == (1, "given on the command line")
@@ -26,7 +26,7 @@ def test_report_holds_facts_and_choices(tmp_path: Path) -> None:
 
 def test_the_doctor_refuses_a_device_that_is_not_here() -> None:
     with refused("device-not-available", "cuda:99"):
-        doctor(overrides={"device": "cuda:99"})
+        doctor(device="cuda:99")
 
 
 def render(facts: MachineFacts, *, width: int = 110) -> str:

@@ -47,7 +47,7 @@ def main() -> None:
 
 def _unwritten(error: OSError) -> int:
     """A help text, or a word about wrong usage, that could not be written."""
-    from unchoke.machine.system_limits import limit_reached
+    from unchoke.machine.system_errors import limit_reached
     from unchoke.runs.report.console import Console, no_stdout, silence
 
     if limit_reached(error) is None:

@@ -14,8 +14,8 @@ from unchoke import __version__
 from unchoke.cli.misuse import explain_misuse
 from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.errors import Interrupted, MachineError, SettingsError, UnchokeError
-from unchoke.core.places import explain_place, refuse_gone_folder
 from unchoke.core.settings import explained_by
+from unchoke.machine.system_errors import explain_place, limit_reached, refuse_gone_folder
 
 if TYPE_CHECKING:
     from unchoke.runs.report.console import Console
@@ -51,7 +51,6 @@ class PlainResult:
 
 def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None:
     """Run `work`, show what it returns, and exit as the house rules say."""
-    from unchoke.machine.system_limits import limit_reached
     from unchoke.runs.report.console import Console
 
     if command not in _RUNS_OTHERS:

@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,9 +60,9 @@ def detect_machine(folder: Path = Path()) -> MachineFacts:
         descriptor_limit_hard=hard,
         cpu_flags=probes.ask("processor features", _cpu_flags, otherwise=frozenset()),
         accelerators=probes.ask("accelerators", lambda: _cuda_devices() + _mps_devices(), otherwise=()),
-        torch_version=_package_version("torch"),
+        torch_version=package_version("torch"),
         cuda_version=probes.ask("CUDA version", _cuda_version, otherwise=""),
-        openvino_version=_package_version("openvino"),
+        openvino_version=package_version("openvino"),
         python_version=platform.python_version(),
         system_version=platform.mac_ver()[0] or platform.release(),
         disk_free_bytes=probes.ask("free disk space", lambda: disk_free_bytes(folder), otherwise=0),
@@ -189,7 +190,7 @@ def _cuda_version() -> str:
     return torch.version.cuda or ""
 
 
-def _package_version(name: str) -> str:
+def package_version(name: str) -> str:
     """The installed version without importing the package; empty if it is not installed."""
     try:
         return importlib.metadata.version(name)
@@ -268,3 +269,18 @@ def _text(file: Path) -> str:
 def _number(text: str) -> int | None:
     text = text.strip()
     return int(text) if text.lstrip("-").isdigit() else None
+
+
+def interface_towards(address: str) -> str | None:
+    """The name of the interface that packets to `address` leave by, `eth0` for instance; None where that cannot be told."""
+    import psutil
+
+    try:
+        family, _, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)  # nothing is sent: the system only chooses a way
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    listed = psutil.net_if_addrs().items()
+    return next((name for name, addresses in listed if any(one.address.partition("%")[0] == own for one in addresses)), None)

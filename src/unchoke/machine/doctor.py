@@ -6,8 +6,13 @@ libraries in scripts beside unchoke or between the nodes.
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +22,7 @@ from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes, format_count
 from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
 from unchoke.jobs.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
-from unchoke.machine.detect import detect_machine
-from unchoke.machine.library_trial import LibraryTrial
+from unchoke.machine.detect import detect_machine, package_version
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 from unchoke.machine.policy import Policy, choose_policy
 from unchoke.runs.report.layout import columns
@@ -47,14 +51,11 @@ class DoctorReport:
         return {**own, "nodes": [node.to_dict() for node in self.nodes]} if self.nodes else own
 
 
-def doctor(
-    *, folder: str | Path = ".", overrides: Mapping[str, Any] | None = None, on: str | None = None, **options: Any
-) -> DoctorReport:
+def doctor(*, folder: str | Path = ".", on: str | None = None, **options: Any) -> DoctorReport:
     """This machine: what it is, and what was chosen for it, each with its reason. Changes nothing.
 
     Args:
         folder: Which disk is meant.
-        overrides: Further choices to make otherwise, by the names that `policy` has them under.
 
     Returns:
         The facts of the machine and the policy chosen for it.
@@ -63,16 +64,16 @@ def doctor(
         >>> unchoke.doctor(device="cpu").policy.device
         'cpu'
     """
-    asked = {"device": options.get("device"), "workers": options.get("workers"), "dtype": options.get("precision")}
-    with LibraryTrial() as trial:
+    asked = {name: options.get(name) for name in ("device", "workers", "precision")}
+    with try_libraries() as find_fault:
         facts = detect_machine(Path(folder))
-        policy = choose_policy(facts, overrides={**asked, **(overrides or {})})
+        policy = choose_policy(facts, **asked)
         try:
             cluster = cluster_at(on)
             nodes = [] if cluster is None else ask_nodes(cluster)
         finally:
             leave_cluster()
-        unsound = trial.finding()
+        unsound = find_fault()
     findings = [*([unsound] if unsound else []), *(diagnose_nodes(nodes) if nodes else ())]
     return DoctorReport(facts, policy, nodes, findings)
 
@@ -179,3 +180,65 @@ def _value(value: Any) -> str:
 
 def _wrapped(head: str, text: str, *, width: int) -> list[str]:
     return textwrap.wrap(text, width=max(width, len(head) + 20), initial_indent=head, subsequent_indent=" " * len(head)) or [head]
+
+
+_LIMIT_S = 300.0
+_AROUND = "from unchoke.core.torchvision_ready import prepare_torchvision; prepare_torchvision()"
+
+
+@contextmanager
+def try_libraries() -> Iterator[Callable[[], Finding | None]]:
+    """`import timm` in a process that knows nothing of unchoke, as a script of the user's would; the call waits for its end.
+
+    unchoke itself gets round a torchvision that was built for another torch (`core/torchvision_ready.py`); a script beside it
+    does not, and fails in its first line.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", "import timm"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+
+    def find_fault() -> Finding | None:
+        try:
+            _, said = process.communicate(timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            said = f"it took longer than {_LIMIT_S:g} s"
+        else:
+            if process.returncode == 0:
+                return None
+        return diagnose_import(said, torch=package_version("torch"), torchvision=package_version("torchvision"))
+
+    try:
+        yield find_fault
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def diagnose_import(said: str, *, torch: str, torchvision: str) -> Finding:
+    """What the last line of a failed `import timm` means, and what to do about it."""
+    last = (said.strip().splitlines() or ["it ended without a word"])[-1]
+    evidence = {"said": last, "torch": torch, "torchvision": torchvision}
+    pip = f"{shlex.quote(sys.executable)} -m pip"
+    if not re.search(r"operator torchvision::\w+ does not exist|undefined symbol", last):
+        return Finding(
+            "import-timm",
+            f"`import timm` fails: {last}",
+            "error",
+            stage="libraries",
+            evidence=evidence,
+            fix="unchoke needs it, too: install it anew, and see what pip says of the versions around it",
+            command=f"{pip} install --force-reinstall timm && {pip} check",
+        )
+    return Finding(
+        "torchvision-build",
+        f"`import timm` fails in scripts of your own ({last}): torchvision {torchvision} is not of the build of torch {torch}",
+        stage="libraries",
+        evidence=evidence,
+        fix=f"install both from one place; or, in a script, before timm: {_AROUND}. unchoke does that for itself",
+        command=f"{pip} install --force-reinstall torch torchvision",
+    )

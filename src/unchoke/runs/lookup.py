@@ -10,9 +10,9 @@ from typing import Any
 
 from unchoke.core import listing
 from unchoke.core.errors import DamagedFile, UsageError, list_some
-from unchoke.core.places import NOT_ALLOWED
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
+from unchoke.machine.system_errors import NOT_ALLOWED
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
 from unchoke.runs.report.html import save_report

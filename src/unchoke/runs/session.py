@@ -27,7 +27,7 @@ from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.jobs.cluster.connection import Cluster, cluster_at, leave_cluster
 from unchoke.machine.memory.memory_watch import MemoryWatch
-from unchoke.machine.system_limits import refuse_no_addresses
+from unchoke.machine.system_errors import refuse_no_addresses
 from unchoke.runs.progress_log import ProgressLog
 from unchoke.runs.tracker import refuse_unknown_trackers
 from unchoke.runs.tracking import Tracking
@@ -97,7 +97,7 @@ class Session:
         from unchoke.machine.policy import choose_policy
 
         settings = self.settings
-        return choose_policy(self.machine, overrides={"device": settings.device, "workers": settings.workers})
+        return choose_policy(self.machine, device=settings.device, workers=settings.workers)
 
     @property
     def cluster(self) -> Cluster | None:

@@ -150,7 +150,7 @@ def budget(*, benchmark: bool = False, on_event: OnEvent | None = None, **option
 
     if "cut" not in given:
         chose(Choice("cut", _DEFAULT_CUT, "everything trains: that takes the most memory"))
-    policy = choose_policy(detect_machine(), overrides={"device": settings.device})
+    policy = choose_policy(detect_machine(), device=settings.device)
     chose(policy.choice("device"))
     trial, about = _trial(settings, policy, benchmark=benchmark)
     device = torch_device(policy)

@@ -220,7 +220,7 @@ def load_model(
     """
     found = find_run(run, out=out)
     found.refuse_masks("unchoke.load_model")
-    where = choose_policy(detect_machine(), overrides={"device": device or "cpu"}).device
+    where = choose_policy(detect_machine(), device=device or "cpu").device
     return LoadedModel(assemble(found, weights=weights), found.record.run).to(where)
 
 

@@ -170,7 +170,7 @@ def _engine(saved: SavedModel, options: OpenOptions) -> FrozenEngine | None:
         return None
     if options.plain:
         return TorchEngine(encoder, device=torch.device("cpu"))
-    policy = choose_policy(detect_machine(), overrides={"device": options.device})
+    policy = choose_policy(detect_machine(), device=options.device)
     precision = str(saved.extra["precision"])
     if saved.extra["engine"] == "openvino":
         if options.device is None and precision != "int8":

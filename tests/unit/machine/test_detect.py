@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from unchoke.machine.detect import Limits, _Probes, detect_machine, read_limits
+from unchoke.machine.detect import Limits, _Probes, detect_machine, interface_towards, read_limits
 from unchoke.machine.machine_facts import MachineFacts
 
 
@@ -88,3 +89,13 @@ def test_without_limits_there_are_none(tmp_path: Path, membership: str) -> None:
         tmp_path, {"cpu.max": "max 100000", "memory/memory.limit_in_bytes": "9223372036854771712", "cpu/cpu.cfs_quota_us": "-1"}
     )
     assert read_limits(membership, mount=tmp_path) == Limits()
+
+
+def test_the_loopback_leads_to_this_machine_itself():
+    found = interface_towards("127.0.0.1")
+    assert found is not None
+    assert any(one.address == "127.0.0.1" for one in psutil.net_if_addrs()[found])
+
+
+def test_a_name_that_stands_for_nothing_leads_nowhere():
+    assert interface_towards("no such machine.invalid") is None

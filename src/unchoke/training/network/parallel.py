@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.machine.backend import collective_backend
-from unchoke.machine.interfaces import interface_towards
+from unchoke.machine.detect import interface_towards
 
 T = TypeVar("T")
 Number = TypeVar("Number", np.int64, np.float32)

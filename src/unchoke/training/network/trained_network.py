@@ -201,7 +201,7 @@ def open_network(
 def _open(
     trained: TrainedNetwork, loop: LoopConfig, *, on_event: OnEvent, device: str | None, cut: Cut | None, as_in_training: bool
 ) -> ReadyNetwork:
-    policy = choose_policy(detect_machine(), overrides={"device": device})
+    policy = choose_policy(detect_machine(), device=device)
     place = torch_device(policy)
     keep_freed_memory()
     network = prepare_network(trained.build(cut), replace(loop, grad_ckpt=False), place).eval()

@@ -1,23 +1,29 @@
-"""Errors that say a limit of this system was reached: memory, threads and processes, open files, room on a disk.
+"""Errors of the system in three lines: what was reached (memory, threads, open files, room on a disk) and places that are amiss.
 
-In: an exception that nobody explained on its way up. Out: the `MachineError` it amounts to, or None. Libraries meet these limits
-wherever they happen to be, so this is asked once, at the end of every command. Nothing is caught or repeated here.
+In: an exception that nobody explained on its way up. Out: the error for a person, or None where it is about something else.
+Libraries meet these limits wherever they happen to be, so this is asked once, at the end of every command.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 from pathlib import Path
 
 from unchoke.core import atomic
-from unchoke.core.errors import MachineError
+from unchoke.core.errors import MachineError, UnchokeError, UsageError
 from unchoke.core.units import format_bytes
 from unchoke.machine.memory.oom import out_of_memory
 
+NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""What the system says where something may not be written or read."""
 _AGAIN = "; the same command goes on from here"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_FILES = {errno.EMFILE, errno.ENFILE}
 _NO_SPACE = "No space left on device"
+_FAILING = {errno.EIO, errno.ESTALE, errno.EBUSY, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY,
+            errno.ENXIO, errno.ENODEV, errno.EXDEV, errno.EMLINK}  # fmt: skip
 _LEAST_ADDRESSES = 400_000_000
 _NOT_MAPPED = ("failed to map segment from shared object", "cannot allocate memory in static TLS block")
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable", "pthread_create")
@@ -108,14 +114,69 @@ def _no_memory(text: str) -> MachineError:
 
 def _no_threads(text: str) -> MachineError:
     limit = soft_limit("RLIMIT_NPROC")
-    allowed = f"this user may have {limit:,} at once (ulimit -u)" if limit is not None else _first_line(text)
     return MachineError(
         "no further thread or process could be started",
         code="too-many-processes",
-        why=allowed,
+        why=f"this user may have {limit:,} at once (ulimit -u)" if limit is not None else _first_line(text),
         try_=f"end what else runs, or give fewer --workers{_AGAIN}",
     )
 
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
+
+
+def explain_place(error: OSError) -> UnchokeError | None:
+    """The error in words, if it is about a place that a person can do something about."""
+    names = [name for name in (error.filename2, error.filename) if isinstance(name, str | bytes | os.PathLike)]
+    path = Path(os.fsdecode(names[0])) if names else None  # of a rename, the place that was to be
+    if _working_folder_gone():
+        return _nowhere()
+    if path is None and error.errno not in _FAILING:
+        return None
+    if path is not None and error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        return _misplaced(path)
+    if path is not None and error.errno == errno.ENOENT:
+        again = "run the same command again: what can be made again is made again"
+        return MachineError(
+            f"{path} is gone", code="file-gone", why="it was expected there, and somebody removed or renamed it", try_=again
+        )
+    if error.errno not in NOT_ALLOWED | _FAILING:
+        return None
+    try_ = "mend that, then run the same command again"
+    if error.errno in NOT_ALLOWED and path is not None:
+        path = path.parent if path.name.startswith(".") else path  # a lock or a file in the making: the folder is what matters
+        try_ = "name a folder that may be written (a workspace with --out DIR), or change the rights of this one"
+    why = f"the system says: {error.strerror}"
+    return MachineError(f"{path or 'a file'} cannot be used", code="place-not-usable", why=why, try_=try_)
+
+
+def refuse_gone_folder() -> None:
+    """Refuse to work from a folder that no longer exists: native libraries end the process when they are loaded in one."""
+    if _working_folder_gone():
+        raise _nowhere()
+
+
+def _working_folder_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _nowhere() -> UsageError:
+    return UsageError(
+        "the folder this command was started in no longer exists",
+        code="working-folder-gone",
+        why="paths that do not begin with / are looked for there",
+        try_="cd to a folder that exists",
+    )
+
+
+def _misplaced(path: Path) -> UsageError:
+    """A file where a folder belongs, or the other way round."""
+    files = [one for one in (*reversed(path.parents), path) if one.exists() and not one.is_dir()]
+    place, lies, belongs = (files[0], "a file", "a folder") if files else (path, "a folder", "a file")
+    aside = f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}.aside')}, or name another workspace with --out DIR"
+    return UsageError(f"{place} is {lies}", code="place-taken", why=f"{belongs} of the workspace belongs there", try_=aside)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.machine.library_trial import LibraryTrial, diagnose_import
+from unchoke.machine.doctor import diagnose_import, try_libraries
 
 NMS = "Traceback (most recent call last):\n  File …\nRuntimeError: operator torchvision::nms does not exist\n"
 
 
 def test_what_a_script_meets_is_what_is_told() -> None:
     script = subprocess.run([sys.executable, "-c", "import timm"], capture_output=True, text=True)
-    with LibraryTrial() as trial:
-        found = trial.finding()
+    with try_libraries() as find_fault:
+        found = find_fault()
     assert (found is None) == (script.returncode == 0)
     assert found is None or script.stderr.strip().splitlines()[-1] in found.message
 
@@ -35,8 +35,8 @@ def test_torchvision_of_another_build_is_a_warning() -> None:
 def test_libraries_that_do_not_load_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "timm.py").write_text("import nowhere\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with LibraryTrial() as trial:
-        found = trial.finding()
+    with try_libraries() as find_fault:
+        found = find_fault()
     assert found is not None and (found.code, found.severity) == ("import-timm", "error")
     assert "No module named 'nowhere'" in found.message
     assert "pip check" in found.command
