@@ -255,7 +255,6 @@ def detach(
 def doctor(
     *,
     folder: str | Path = ".",
-    overrides: Mapping[str, Any] | None = None,
     precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
     device: str | None = None,
     workers: int | None = None,
