@@ -15,7 +15,7 @@ from __future__ import annotations
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,23 +167,11 @@ def write_masks(
     scratch = MaskFiles(parts.folder / "classes.tif", files.probabilities and parts.folder / "probabilities.tif")
     with _failures_explained(files.classes), raster_env(), rasterio.Env(**_SETTINGS):
         counts = _assemble(plan, parts, grid, class_names, scratch)
-        _finish(
-            scratch.classes, files.classes, plan, lambda band: parts.load(band).classes[None], overviews="MODE", predictor="NO"
-        )
+        _finish(scratch.classes, files.classes, plan, parts, overviews="MODE", predictor="NO")
     if scratch.probabilities is not None and files.probabilities is not None:
         with _failures_explained(files.probabilities), raster_env(), rasterio.Env(**_SETTINGS):
-            of_band = _probabilities(parts)
-            _finish(scratch.probabilities, files.probabilities, plan, of_band, overviews="AVERAGE", predictor="STANDARD")
+            _finish(scratch.probabilities, files.probabilities, plan, parts, overviews="AVERAGE", predictor="STANDARD")
     return {name: int(count) for name, count in zip(class_names, counts, strict=False)}
-
-
-def _probabilities(parts: PartStore) -> Callable[[Box], Bytes]:
-    def of_band(band: Box) -> Bytes:
-        found = parts.load(band).probabilities
-        assert found is not None, "the store was opened with probabilities"
-        return found
-
-    return of_band
 
 
 def _assemble(plan: StitchPlan, parts: PartStore, grid: Grid, class_names: Sequence[str], to: MaskFiles) -> Any:
@@ -191,7 +179,10 @@ def _assemble(plan: StitchPlan, parts: PartStore, grid: Grid, class_names: Seque
     counts = np.zeros(256, np.int64)
     with ExitStack() as stack:
         classes = stack.enter_context(_create(to.classes, plan, grid, count=1, predictor=1))
-        _describe_classes(classes, class_names)
+        colours = {number: (*colour, 255) for number, colour in enumerate(class_colours(len(class_names)))}
+        classes.write_colormap(1, {**colours, NO_CLASS: (0, 0, 0, 0)})
+        classes.set_band_description(1, "class")
+        classes.update_tags(**{f"class_{number}": name for number, name in enumerate(class_names)})
         chances = None
         if to.probabilities is not None:
             chances = stack.enter_context(_create(to.probabilities, plan, grid, count=plan.num_classes, predictor=2))
@@ -233,17 +224,9 @@ def _create(file: Path, plan: StitchPlan, grid: Grid, *, count: int, predictor: 
     )
 
 
-def _describe_classes(file: DatasetWriter, class_names: Sequence[str]) -> None:
-    colours = {number: (*colour, 255) for number, colour in enumerate(class_colours(len(class_names)))}
-    file.write_colormap(1, {**colours, NO_CLASS: (0, 0, 0, 0)})
-    file.set_band_description(1, "class")
-    file.update_tags(**{f"class_{number}": name for number, name in enumerate(class_names)})
-
-
-def _finish(
-    scratch: Path, target: Path, plan: StitchPlan, of_band: Callable[[Box], Bytes], *, overviews: str, predictor: str
-) -> None:
+def _finish(scratch: Path, target: Path, plan: StitchPlan, parts: PartStore, *, overviews: str, predictor: str) -> None:
     """GDAL writes the last form beside the scratch file; compared with the parts, it becomes `target`."""
+    import rasterio
     from rasterio.shutil import copy
 
     built = scratch.with_name(f"finished-{scratch.stem}{target.suffix}")
@@ -254,18 +237,13 @@ def _finish(
         options = {"COMPRESS": "DEFLATE", "PREDICTOR": predictor, "BLOCKSIZE": BLOCK_PX, "OVERVIEW_RESAMPLING": overviews}
         copy(scratch, built, driver="COG", NUM_THREADS=1, BIGTIFF="IF_SAFER", **options)
     scratch.unlink()
-    _compare(built, target, plan, of_band)
-    atomic.adopt(built, target)
-
-
-def _compare(built: Path, target: Path, plan: StitchPlan, of_band: Callable[[Box], Bytes]) -> None:
-    """A full disk may go unnoticed when GDAL closes a file: what was written is read once more."""
-    import rasterio
-
-    with rasterio.open(built) as file:
+    with rasterio.open(built) as file:  # a full disk may go unnoticed when GDAL closes a file
         for band in plan.bands():
-            if not np.array_equal(file.read(window=_window(band)), of_band(band)):
+            part, read = parts.load(band), file.read(window=_window(band))
+            kept = part.classes[None] if scratch.stem == "classes" else part.probabilities
+            if kept is None or not np.array_equal(read, kept):
                 raise _unwritten(target, "what was read back is not what was written")
+    atomic.adopt(built, target)
 
 
 @contextmanager

@@ -1,15 +1,15 @@
-"""Which side each window is on, by where it lies: train, val, test, or between them. Pure arithmetic on rectangles.
+"""Which split each window is in, by where it lies: train, val, test, or a buffer between them. Pure arithmetic on rectangles.
 
 Neighbouring windows look alike, so windows drawn one by one would let a model see its test set's surroundings. Here whole scenes
-go to one side where there are enough of them, else square blocks of a scene. Scenes of one group, and scenes that show the same
-ground, are divided together: what lies at one place is on one side. Windows that overlap across a border are taken out of the
-side that can spare them. The result depends on the seed, not on the order.
+are in one split if there are enough of them, else square blocks of a scene. Scenes of one group, and scenes that show the same
+ground, are divided together: what lies at one place is in one split. Windows that overlap across a border are taken out of the
+split that can spare them. The result depends on the seed, not on the order.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
 from unchoke.data.quotas import OPEN, Unit, fill_quotas
 from unchoke.data.splits import tie_samples
-from unchoke.scenes.scene_facts import Bounds, Grid, SceneFacts, bounds_of
+from unchoke.scenes.scene_facts import Bounds, SceneFacts, bounds_of
 
 SIDES = ("train", "val", "test")
 BUFFER = "buffer"
@@ -45,7 +45,7 @@ class WindowPlace:
     """A window and where it lies.
 
     `bounds` (left, bottom, right, top) are those of the whole scene; all scenes' in one coordinate system, as `footprints` gives
-    them. `split` is the side the data says; "" leaves it to be chosen.
+    them. `split` is the one the data says; "" leaves it to be chosen.
     """
 
     scene_id: str
@@ -76,11 +76,11 @@ def assign_splits(
     seed: int = 0,
     buffer_px: float = 0.0,
 ) -> list[str]:
-    """A side for every window: train, val, test, or buffer for one that shares pixels with another side, or lies within
+    """A split for every window: train, val, test, or buffer for one that shares pixels with another split, or lies within
     `buffer_px` of it.
 
     A split that a scene was given is kept, except that train yields what a given division lacks (val, test). From train what
-    touches val or test becomes buffer, and from val what touches test; windows whose side was given stay. Where few windows
+    touches val or test becomes buffer, and from val what touches test; windows whose split was given stay. Where few windows
     overlap much, of several divisions the one that loses least is taken; if each leaves nothing to train on, all train.
     """
     if val_share < 0 or test_share < 0 or val_share + test_share >= 1:
@@ -95,31 +95,21 @@ def assign_splits(
     shared = _sharing_ground(ground, buffer_px=buffer_px)
     fixed = _fixed(windows, wanted)
     keys = _unit_keys(windows, ground, block_px=block_px)
-    tries = (_without_shared(_fill(windows, keys, fixed, wanted, salt=salt), shared, fixed) for salt in _salts(seed, keys))
-    best = _least_lost(tries)
-    return best if "train" in best or any(fixed) else ["train"] * len(windows)
-
-
-def _salts(seed: int, keys: Sequence[str]) -> Iterator[str]:
-    """What the divisions that are tried are drawn by; many units need no second try, they come out alike."""
-    yield str(seed)
-    if len(set(keys)) <= _FEW_UNITS:
-        yield from (f"{seed}/{again}" for again in range(1, _TRIES))
-
-
-def _least_lost(tries: Iterable[list[str]]) -> list[str]:
-    """The first division that loses few windows to the borders, or else the one with most sides and most windows left."""
+    salts = [str(seed)]
+    if len(set(keys)) <= _FEW_UNITS:  # many units come out alike and need no second try
+        salts += [f"{seed}/{again}" for again in range(1, _TRIES)]
     best: list[str] = []
     best_score = (False, 0, -1)
-    for sides in tries:
+    for salt in salts:
+        sides = _without_shared(_fill(windows, keys, fixed, wanted, salt=salt), shared, fixed)
         counts = Counter(sides)
         lost = counts.pop(BUFFER, 0)
         score = ("train" in counts, len(counts), len(sides) - lost)
         if score > best_score:
             best, best_score = sides, score
         if lost <= _LITTLE_LOST * len(sides):
-            return best
-    return best
+            break
+    return best if "train" in best or any(fixed) else ["train"] * len(windows)
 
 
 def choose_block_px(sizes: Sequence[tuple[int, int]], *, window_px: int, overlap_px: int = 0, asked: int | None = None) -> Choice:
@@ -153,7 +143,12 @@ def place_windows(facts: Sequence[SceneFacts], windows: Iterable[tuple[str, Box]
 def footprints(facts: Sequence[SceneFacts]) -> list[Bounds | None]:
     """Bounds of every scene in one coordinate system: their own if all share it, else degrees. None without one."""
     systems = {one.grid.crs for one in facts if one.grid.crs}
-    return [_footprint(one.grid, reproject=len(systems) > 1) if one.grid.crs else None for one in facts]
+    if len(systems) <= 1:
+        return [bounds_of(one.grid) if one.grid.crs else None for one in facts]
+    from rasterio.warp import transform_bounds
+
+    grids = [one.grid for one in facts]
+    return [Bounds(*transform_bounds(grid.crs, "EPSG:4326", *bounds_of(grid))) if grid.crs else None for grid in grids]
 
 
 def block_of(window: WindowPlace, *, block_px: int) -> str:
@@ -161,32 +156,20 @@ def block_of(window: WindowPlace, *, block_px: int) -> str:
     return f"{window.box.top // block_px}-{window.box.left // block_px}"
 
 
-def _footprint(grid: Grid, *, reproject: bool) -> Bounds:
-    if not reproject:
-        return bounds_of(grid)
-    from rasterio.warp import transform_bounds
-
-    return Bounds(*transform_bounds(grid.crs, "EPSG:4326", *bounds_of(grid)))
-
-
 def _spaces(windows: Sequence[WindowPlace]) -> dict[str, int]:
     """A number per scene, equal for scenes that are tied by group or by ground, directly or through others."""
     scenes = {window.scene_id: window for window in windows}
     names = sorted(scenes)
+    bounds = sorted((scene.bounds, name) for name, scene in scenes.items() if scene.bounds is not None)
+    edges = np.array([box for box, _ in bounds], np.float64).reshape(-1, 4)
+    # touching is not sharing
+    first, second = _pairs(edges, slack=1e-6 * (edges[:, 2:] - edges[:, :2]).min(axis=1, initial=np.inf))
     # Each pair that overlaps is one shared "content"; a scene appears once for its group and once for every pair it is in.
     rows = [(name, scenes[name].group and f"group {scenes[name].group}") for name in names]
-    for number, (first, second) in enumerate(_overlapping([(name, scenes[name].bounds) for name in names])):
-        rows += [(first, f"pair {number}"), (second, f"pair {number}")]
+    for number, (one, other) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+        rows += [(bounds[one][1], f"pair {number}"), (bounds[other][1], f"pair {number}")]
     tied = tie_samples([tie for _, tie in rows], [name for name, _ in rows])
     return {name: int(number) for (name, _), number in zip(rows, tied, strict=True)}
-
-
-def _overlapping(scenes: Iterable[tuple[str, Bounds | None]]) -> list[tuple[str, str]]:
-    """Pairs of scenes whose bounds share ground. Touching is not sharing."""
-    ordered = sorted((bounds, name) for name, bounds in scenes if bounds is not None)
-    edges = np.array([bounds for bounds, _ in ordered], np.float64).reshape(-1, 4)
-    first, second = _pairs(edges, slack=1e-6 * (edges[:, 2:] - edges[:, :2]).min(axis=1, initial=np.inf))
-    return [(ordered[one][1], ordered[other][1]) for one, other in zip(first, second, strict=True) if one > other]
 
 
 def _pairs(edges: NDArray[np.float64], *, slack: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -257,34 +240,21 @@ def _fill(
     windows: Sequence[WindowPlace], keys: Sequence[str], fixed: Sequence[str], wanted: Mapping[str, float], *, salt: str
 ) -> list[str]:
     """A side for every window: as fixed, else that of its unit, which fills the shares in hash order."""
-    sides = _open_sides(windows, wanted)
+    given = {window.split for window in windows} - {""}
+    lacking = [side for side in SIDES[1:] if wanted[side] > 0 and side not in given]
+    # all splits with a share receive windows; of a given division that lacks some, train and those
+    sides = ["train", *lacking] if given and lacking else [side for side in SIDES if wanted[side] > 0]
     total = sum(wanted[side] for side in sides)
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for key, side in zip(keys, fixed, strict=True):
         votes[key][side] += 1
-    units, followed = [], []
-    for key in sorted(votes):
-        leader = _leader(votes[key], sides)
-        units.append(Unit("", sum(votes[key].values()), (hash_unit(salt, key), key), leader))
-        followed.append(key)
+    units = []
+    for key, counts in sorted(votes.items()):  # a unit follows the split that most of its fixed windows are in
+        leaders = sorted((-count, sides.index(side)) for side, count in counts.items() if side in sides)
+        units.append(Unit("", counts.total(), (hash_unit(salt, key), key), leaders[0][1] if leaders else OPEN))
     filled = fill_quotas(units, [wanted[side] / total for side in sides], train=0)
-    side_of = {key: sides[number] for key, number in zip(followed, filled, strict=True)}
+    side_of = {key: sides[number] for key, number in zip(sorted(votes), filled, strict=True)}
     return [side or side_of[key] for key, side in zip(keys, fixed, strict=True)]
-
-
-def _open_sides(windows: Sequence[WindowPlace], wanted: Mapping[str, float]) -> tuple[str, ...]:
-    """The sides that may receive windows: all with a share; with a given division that lacks some, train and those."""
-    given = {window.split for window in windows} - {""}
-    lacking = [side for side in SIDES[1:] if wanted[side] > 0 and side not in given]
-    if given and lacking:
-        return ("train", *lacking)
-    return tuple(side for side in SIDES if wanted[side] > 0)
-
-
-def _leader(votes: Counter[str], sides: Sequence[str]) -> int:
-    """The side most fixed windows of a unit are on, as a number; open if none is."""
-    fixed = sorted((-count, sides.index(side)) for side, count in votes.items() if side in sides)
-    return fixed[0][1] if fixed else OPEN
 
 
 def _sharing_ground(ground: Sequence[_Ground], *, buffer_px: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,8 @@ class Expression:
         return reduce(np.logical_and, walk.defined, holds)
 
 
-def parse_expression(text: str, names: Sequence[str]) -> Expression:
+@lru_cache(maxsize=8)
+def parse_expression(text: str, names: tuple[str, ...]) -> Expression:
     """Understand `text` as a formula over the bands `names`; what it cannot be is a `UsageError` that says where.
 
     A band is named as the scene spells it, or with other capitals or zeros (B2, b02); a name that is no single word stands in

@@ -26,7 +26,7 @@ from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
 from unchoke.core.urls import is_url
 from unchoke.jobs.cluster.file_transfer import FileSet
-from unchoke.scenes.expression import Expression, parse_expression
+from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_label
 from unchoke.scenes.scene_facts import IGNORE, Grid, SceneError, SceneFacts
@@ -43,17 +43,12 @@ _BESIDE = frozenset(
     }
 )
 """What GDAL looks for under the stem of a raster or a shapefile, besides names that begin with the file's own."""
-_AREAS = {3, 6}
+_AREAS = (3, 6)
 """Shapely's numbers for Polygon and MultiPolygon."""
 
 
 class MaskSource(Protocol):
     """A picklable value that tells the class of every pixel."""
-
-    @property
-    def reads_file(self) -> bool:
-        """Whether it reads a raster, so that one call for many windows is better than one for each."""
-        ...
 
     def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool, /) -> Classes:
         """Classes (h, w) of a window; 255 where it is unlabelled, invalid, or outside the scene."""
@@ -69,7 +64,6 @@ class LabelMask:
     """The scene's own label raster; pixels of the value `ignore` count as unlabelled."""
 
     ignore: int | None = None
-    reads_file: bool = True
 
     def mask(self, facts: SceneFacts, box: Box, _bands: Physical, valid: Valid, pool: HandlePool, /) -> Classes:
         """See `MaskSource`. The bands play no part. A scene without a label raster is unlabelled."""
@@ -87,12 +81,11 @@ class ExpressionMask:
 
     text: str
     band_names: tuple[str, ...]
-    reads_file: bool = False
 
     def mask(self, _facts: SceneFacts, _box: Box, bands_physical: Physical, valid: Valid, _pool: HandlePool, /) -> Classes:
         """See `MaskSource`. No file is read."""
         planes = dict(zip(self.band_names, bands_physical, strict=True))
-        return _hide_invalid(_parsed(self.text, self.band_names).evaluate(planes).astype(np.uint8), valid)
+        return _hide_invalid(parse_expression(self.text, self.band_names).evaluate(planes).astype(np.uint8), valid)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "expression", "text": self.text, "bands": list(self.band_names)}
@@ -108,7 +101,6 @@ class PolygonMask:
     path: str
     class_field: str | None
     content: str
-    reads_file: bool = False
 
     def mask(self, facts: SceneFacts, box: Box, _bands: Physical, valid: Valid, _pool: HandlePool, /) -> Classes:
         """See `MaskSource`. The bands play no part; the file is read once per process and coordinate system."""
@@ -134,31 +126,20 @@ def choose_mask(settings: Settings, *, band_names: Sequence[str], labelled: bool
             try_=f"keep only {given[0]}",
         )
     if settings.mask:
-        parse_expression(settings.mask, band_names)
+        parse_expression(settings.mask, tuple(band_names))
         return ExpressionMask(settings.mask, tuple(band_names))
     if settings.polygons:
-        path = _local_file(settings.polygons)
+        path = locate(settings.polygons)
+        if not isinstance(path, Path):  # read as a whole by GDAL, with the files beside it
+            raise UsageError(
+                f"--polygons {path} is not on this machine",
+                code="polygons-not-local",
+                why="polygons are read from a file, and for some formats from files beside it",
+                try_=f"copy it here, then --polygons {path.name}",
+            )
         check_polygons(path, class_field=settings.polygon_class)
         return PolygonMask(str(path), settings.polygon_class, digest_polygons(path))
     return LabelMask(settings.ignore) if labelled else None
-
-
-def _local_file(named: str) -> Path:
-    """Vector files may have others beside them and are read as a whole by GDAL: they are not read from elsewhere."""
-    place = locate(named)
-    if isinstance(place, Path):
-        return place
-    raise UsageError(
-        f"--polygons {place} is not on this machine",
-        code="polygons-not-local",
-        why="polygons are read from a file, and for some formats from files beside it",
-        try_=f"copy it here, then --polygons {place.name}",
-    )
-
-
-@lru_cache(maxsize=8)
-def _parsed(text: str, band_names: tuple[str, ...]) -> Expression:
-    return parse_expression(text, band_names)
 
 
 def _hide_invalid(classes: Classes, valid: Valid) -> Classes:
@@ -205,6 +186,8 @@ def digest_polygons(path: Path) -> str:
 def load_polygons(path: str, *, class_field: str | None, content: str, grid: Grid) -> Shapes:
     """The polygons of a file on the grid of a scene. `content` is what `digest_polygons` gave; another file by now is refused."""
     import shapely
+    from rasterio.transform import Affine
+    from rasterio.warp import transform
 
     if not Path(path).exists() or digest_polygons(Path(path)) != content:
         raise DataError(
@@ -217,9 +200,34 @@ def load_polygons(path: str, *, class_field: str | None, content: str, grid: Gri
     areas = shapely.from_wkb(wkb, on_invalid="fix")
     keep = ~(shapely.is_missing(areas) | shapely.is_empty(areas))
     areas, values = areas[keep], values[keep] if values is not None else None
-    _refuse_lines(path, areas)
+    kinds = shapely.get_type_id(areas)
+    other = np.flatnonzero(~np.isin(kinds, _AREAS))
+    if len(other):
+        raise DataError(
+            f"{path} holds {len(other)} shapes that are no polygons, the first a {areas[other[0]].geom_type}",
+            code="not-polygons",
+            why="only an area says which pixels are inside",
+            try_="keep the polygons only, or buffer lines and points",
+        )
+    if bool(crs) != bool(grid.crs):
+        one, other_one = ("scene", "file") if grid.crs else ("file", "scene")
+        raise SceneError(
+            f"the polygons of {path} cannot be placed on the scene",
+            code="polygons-not-placed",
+            why=f"the {one} has a coordinate system and the {other_one} has none",
+            try_="give both a coordinate system, for instance with ogr2ogr -a_srs or gdal_edit -a_srs",
+            path=path,
+        )
+    back = ~Affine(*grid.transform)
+
+    def to_pixels(points: NDArray[np.float64]) -> NDArray[np.float64]:
+        x, y = points[:, 0], points[:, 1]
+        if crs and crs != grid.crs:
+            x, y = (np.asarray(values) for values in transform(crs, grid.crs, x, y))
+        return np.stack([back.a * x + back.b * y + back.c, back.d * x + back.e * y + back.f], axis=1)
+
     classes = np.ones(len(areas), np.uint8) if values is None else _classes(path, class_field, values)
-    placed = shapely.transform(areas, _PixelPlacement(path, crs, grid))
+    placed = shapely.transform(areas, to_pixels)
     there = np.isfinite(shapely.bounds(placed)).all(axis=1)  # elsewhere on earth the scene's projection may have no answer
     placed, classes = placed[there], classes[there]
     tree = shapely.STRtree(placed)
@@ -239,37 +247,6 @@ def burn(shapes: Shapes, box: Box) -> NDArray[np.uint8]:
         pairs = [(shapes.areas[number], int(shapes.classes[number])) for number in meeting]
         rasterize(pairs, out=mask, transform=Affine.translation(box.left, box.top), all_touched=False)
     return mask
-
-
-class _PixelPlacement:
-    """From the coordinates of a file to pixels of a grid, for arrays of points (n, 2)."""
-
-    def __init__(self, path: str, crs: str | None, grid: Grid) -> None:
-        if bool(crs) != bool(grid.crs):
-            lacking = (
-                "the scene has a coordinate system and the file has none"
-                if grid.crs
-                else "the scene has none and the file has one"
-            )
-            raise SceneError(
-                f"the polygons of {path} cannot be placed on the scene",
-                code="polygons-not-placed",
-                why=lacking,
-                try_="give both a coordinate system, for instance with ogr2ogr -a_srs or gdal_edit -a_srs",
-                path=path,
-            )
-        self._from, self._onto = crs, grid.crs
-        self._transform = grid.transform
-
-    def __call__(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        from rasterio.transform import Affine
-        from rasterio.warp import transform
-
-        x, y = points[:, 0], points[:, 1]
-        if self._from and self._from != self._onto:
-            x, y = (np.asarray(values) for values in transform(self._from, self._onto, x, y))
-        back = ~Affine(*self._transform)
-        return np.stack([back.a * x + back.b * y + back.c, back.d * x + back.e * y + back.f], axis=1)
 
 
 def _read(
@@ -298,20 +275,6 @@ def _unreadable(path: str, error: Exception) -> DataError:
         why=next(iter(str(error).splitlines()), type(error).__name__),
         try_="open it in QGIS or ogrinfo, and save it again as GeoPackage or GeoJSON",
     )
-
-
-def _refuse_lines(path: str, areas: NDArray[Any]) -> None:
-    import shapely
-
-    kinds = shapely.get_type_id(areas)
-    other = np.flatnonzero(~np.isin(kinds, list(_AREAS)))
-    if len(other):
-        raise DataError(
-            f"{path} holds {len(other)} shapes that are no polygons, the first a {areas[other[0]].geom_type}",
-            code="not-polygons",
-            why="only an area says which pixels are inside",
-            try_="keep the polygons only, or buffer lines and points",
-        )
 
 
 def _classes(path: str, field: str | None, values: NDArray[Any]) -> NDArray[np.uint8]:
