@@ -8,7 +8,7 @@ decided elsewhere.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,24 +83,6 @@ class MaskWork:
         return PartStore(folder, made_from=made_from, probabilities=self.files.probabilities is not None)
 
 
-def make_mask(
-    work: MaskWork,
-    parts: PartStore,
-    todo: list[Box],
-    *,
-    reader: PatchReader,
-    predictor: OpenPredictor,
-    batch: int,
-    on_patches: Callable[[int], None],
-) -> dict[str, Any]:
-    """Finish the bands in `todo`, write the files, and say so in the record, which is returned.
-
-    `on_patches` hears how many patches were done. A scene that breaks while it is read is a `SceneError`; its parts stay.
-    """
-    finish_bands(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=on_patches)
-    return write_mask(work, parts, predictor.trained.class_names)
-
-
 def finish_bands(
     work: MaskWork,
     parts: PartStore,
@@ -112,29 +94,47 @@ def finish_bands(
     on_patches: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Predict and blend the bands in `todo` and keep each as a part. Which bands are done together changes no bit of them."""
-    batches = plan_batches(work.plan, todo, batch=batch)
+    plan, scene_id = work.plan, work.scene_id
+
+    def encode(boxes: list[Box]) -> tuple[list[Box], NDArray[np.bool_], NDArray[np.intp], NDArray[np.float16] | None]:
+        """Patches without a valid pixel, such as those in the black corners of a scene, are not shown to the network."""
+        read = [reader.read(scene_id, box) for box in boxes]
+        valid = np.stack([one for _, one in read])
+        shown = np.flatnonzero(valid.any(axis=(1, 2)))
+        return boxes, valid, shown, predictor.encode(np.stack([read[place][0] for place in shown])) if len(shown) else None
 
     def predictions() -> Iterator[tuple[list[Box], BandValues]]:
-        for boxes, values in _predictions(work, batches, reader=reader, predictor=predictor):
+        """Of every patch, in order; not-a-number where a pixel is not valid. Later batches are read meanwhile."""
+        batches = plan_batches(plan, todo, batch=batch)
+        threads = min(predictor.threads, READ_AHEAD)
+        for boxes, valid, shown, rows in map_ahead(encode, batches, threads=threads, ahead=READ_AHEAD):
+            values = np.full((len(boxes), plan.num_classes, plan.patch_px, plan.patch_px), np.nan, np.float32)
+            if rows is not None:
+                predicted = predictor.decode(rows)
+                if not np.isfinite(predicted).all():
+                    raise DataError(
+                        f"the network gives no numbers for scene {scene_id}",
+                        code="outputs-not-finite",
+                        why="some of its outputs are infinite or not a number, which blending would spread",
+                        try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
+                    )
+                values[shown] = np.where(valid[shown][:, None], predicted, np.float32(np.nan))
             on_patches(len(boxes))
             yield boxes, values
 
-    for band, values in blend_patches(work.plan, todo, predictions()):
+    for band, values in blend_patches(plan, todo, predictions()):
         parts.save(band, to_part(values, probabilities=work.files.probabilities is not None))
 
 
 def write_mask(work: MaskWork, parts: PartStore, class_names: Sequence[str]) -> dict[str, Any]:
     """The files of a mask whose parts are all there, and the record that says so, which is returned."""
     counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=class_names, files=work.files)
-    record = _record(work, counts, class_names)
-    save_checked_json(work.record_file, record)
-    parts.remove()
-    return record
-
-
-def _record(work: MaskWork, counts: dict[str, int], class_names: Sequence[str]) -> dict[str, Any]:
     grid, known = work.facts.grid, max(1, sum(counts.values()))
-    return {
+    bands = [
+        {"name": one.name, "path": one.path if is_url(one.path) else str(Path(one.path).absolute()), "number": one.number}
+        for one in work.facts.bands
+    ]
+    record = {
         "schema": _SCHEMA,
         "made_from": work.made_from,
         "run": work.run,
@@ -149,53 +149,11 @@ def _record(work: MaskWork, counts: dict[str, int], class_names: Sequence[str]) 
         "pixels_without_class": grid.width * grid.height - sum(counts.values()),
         "classes": list(class_names),
         "shares": {name: count / known for name, count in counts.items()},
-        "bands": [{"name": band.name, "path": _whole(band.path), "number": band.number} for band in work.facts.bands],
+        "bands": bands,
     }
-
-
-def _whole(path: str) -> str:
-    return path if is_url(path) else str(Path(path).absolute())
-
-
-@dataclass(frozen=True, eq=False)
-class _PatchBatch:
-    """Patches that were read: those in `shown` have valid pixels, and `rows` are theirs."""
-
-    boxes: list[Box]
-    valid: NDArray[np.bool_]
-    shown: NDArray[np.intp]
-    rows: NDArray[np.float16] | None
-
-
-def _predictions(
-    work: MaskWork, batches: Iterable[list[Box]], *, reader: PatchReader, predictor: OpenPredictor
-) -> Iterator[tuple[list[Box], BandValues]]:
-    """The probabilities of every patch, in order; not-a-number where a pixel is not valid. Later batches are read meanwhile.
-
-    Patches without a single valid pixel, such as those in the black corners of a scene, are not shown to the network.
-    """
-
-    def encode(boxes: list[Box]) -> _PatchBatch:
-        read = [reader.read(work.scene_id, box) for box in boxes]
-        valid = np.stack([one for _, one in read])
-        shown = np.flatnonzero(valid.any(axis=(1, 2)))
-        rows = predictor.encode(np.stack([read[place][0] for place in shown])) if len(shown) else None
-        return _PatchBatch(boxes, valid, shown, rows)
-
-    plan = work.plan
-    for batch in map_ahead(encode, batches, threads=min(predictor.threads, READ_AHEAD), ahead=READ_AHEAD):
-        values = np.full((len(batch.boxes), plan.num_classes, plan.patch_px, plan.patch_px), np.nan, np.float32)
-        if batch.rows is not None:
-            predicted = predictor.decode(batch.rows)
-            if not np.isfinite(predicted).all():
-                raise DataError(
-                    f"the network gives no numbers for scene {work.scene_id}",
-                    code="outputs-not-finite",
-                    why="some of its outputs are infinite or not a number, which blending would spread",
-                    try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
-                )
-            values[batch.shown] = np.where(batch.valid[batch.shown][:, None], predicted, np.float32(np.nan))
-        yield batch.boxes, values
+    save_checked_json(work.record_file, record)
+    parts.remove()
+    return record
 
 
 @dataclass(frozen=True)
@@ -233,26 +191,20 @@ class SegmentPredictResult:
         return {**asdict(self), "folder": str(self.folder)}
 
     def to_text(self) -> str:
-        lines = [_mask_line(mask) for mask in self.masks[:_SHOWN]]
+        lines = []
+        for mask in self.masks[:_SHOWN]:
+            shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in mask["shares"].items())
+            how = "done before" if mask["skipped"] else format_seconds(mask["seconds"])
+            lines.append(f"mask      {mask['scene']}  {mask['width']:,}×{mask['height']:,} px  {shares}  ({how})")
         if len(self.masks) > _SHOWN:
             lines.append(f"… and {len(self.masks) - _SHOWN} more: --json gives them all")
-        failed = [finding for finding in self.findings if finding.severity == "error"]
-        lines += [f"failed    {finding.message}" for finding in failed]
+        lines += [f"failed    {finding.message}" for finding in self.findings if finding.severity == "error"]
         if self.masks and all(mask["skipped"] for mask in self.masks):
             lines.append("done      the same run and scenes gave these masks before: nothing was run")
         lines.append(f"masks     {self.folder}")
         if self.masks:
-            lines.append(f"next      {_next_command(Path(self.masks[0]['classes']))}")
+            classes = shlex.quote(str(self.masks[0]["classes"]))
+            in_qgis = f"gdalinfo {classes}, or open it in QGIS: it has the scene's own grid"
+            is_png = self.masks[0]["classes"].endswith(".png")
+            lines.append(f"next      {f'open {classes} in any viewer; each colour is a class' if is_png else in_qgis}")
         return "\n".join(lines)
-
-
-def _mask_line(mask: dict[str, Any]) -> str:
-    shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in mask["shares"].items())
-    how = "done before" if mask["skipped"] else format_seconds(mask["seconds"])
-    return f"mask      {mask['scene']}  {mask['width']:,}×{mask['height']:,} px  {shares}  ({how})"
-
-
-def _next_command(classes: Path) -> str:
-    if classes.suffix == ".png":
-        return f"open {shlex.quote(str(classes))} in any viewer; each colour is a class"
-    return f"gdalinfo {shlex.quote(str(classes))}, or open it in QGIS: it has the scene's own grid"

@@ -23,7 +23,7 @@ from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.remembered import load_remembered
-from unchoke.core.settings import Settings, validate
+from unchoke.core.settings import validate
 from unchoke.core.units import format_bytes, format_count, parse_bytes
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, safe_name
 from unchoke.features.engine_openvino import OpenVinoEngine, import_openvino
@@ -35,7 +35,7 @@ from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.policy import Policy
 from unchoke.masks.batch_size import FILE as BATCH_FILE
 from unchoke.masks.batch_size import choose_batch
-from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult, make_mask, write_mask
+from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult, finish_bands, write_mask
 from unchoke.masks.node_masks import NodeMasks
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.segmenter import WHOLE
@@ -98,10 +98,30 @@ def segment_predict(
         1
     """
     found = find_run(run, out=out)
-    _refuse_other_runs(found)
+    record = found.record
+    if not record.draws_masks:
+        raise UsageError(
+            f"{record.run or found.folder} draws no masks",
+            code="not-a-mask-run",
+            why=f"it is a run of {record.task.kind}, not of segmentation",
+            try_="unchoke predict for that run; or train one that does: unchoke segment train SCENES",
+        )
     trained = load_segmenter(found.folder)
-    folder = Path(to) if to is not None else _default_folder(found, out)
-    settings = _settings(trained, str(scenes), memory=memory, device=device, on=on)
+    overlap_px = trained.overlap_px if overlap is None else overlap
+    if not 0 <= overlap_px < trained.spec.patch_px:
+        raise UsageError(
+            f"patches cannot share {overlap_px} pixels",
+            code="bad-overlap",
+            why=f"the run's patches have {trained.spec.patch_px}",
+            try_=f"--overlap {trained.spec.patch_px // 4}",
+        )
+    root = found.workspace.root if found.workspace is not None else Path(out) if out is not None else DEFAULT_ROOT
+    # each run has a folder of its own, so that none overwrites what another drew
+    folder = Path(to) if to is not None else Workspace(root).masks / safe_name(record.run)
+    if memory is not None:
+        parse_bytes(memory)
+    read = {"bands": trained.bands, "grid": trained.grid, "resampling": trained.resampling}  # scenes are read as the run did
+    settings = validate({"data": str(scenes), **read, "memory": memory, "device": device, "on": on})
     refuse_inside_data(Workspace(folder), settings)
     listener = on_event or default_listener()
     with Workspace(folder).own(), MemoryWatch() as watch, closing(HandlePool()) as pool:
@@ -113,7 +133,7 @@ def segment_predict(
             pool=pool,
             folder=folder,
             probabilities=probabilities,
-            overlap_px=_overlap_px(trained, overlap),
+            overlap_px=overlap_px,
         )
         with reached_cluster(session):
             masks = drawing.draw(weights)
@@ -264,7 +284,8 @@ class MaskDrawing:
         try:
             scales = {facts.scene_id: measure_scale(facts, self._trained.normalise, pool=self._pool)}
             reader = PatchReader({facts.scene_id: facts}, pool=self._pool, scales=scales, standard=self._trained.standard)
-            return make_mask(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=self._tell_patches)
+            finish_bands(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=self._tell_patches)
+            return write_mask(work, parts, self._trained.class_names)
         except SceneError as error:
             self._broke(facts, error)
             return None
@@ -335,43 +356,6 @@ def _lacking(used: EngineUse, policy: Policy) -> str | None:
         except MachineError as error:
             return error.what
     return None
-
-
-def _refuse_other_runs(found: FoundRun) -> None:
-    record = found.record
-    if not record.draws_masks:
-        raise UsageError(
-            f"{record.run or found.folder} draws no masks",
-            code="not-a-mask-run",
-            why=f"it is a run of {record.task.kind}, not of segmentation",
-            try_="unchoke predict for that run; or train one that does: unchoke segment train SCENES",
-        )
-
-
-def _default_folder(found: FoundRun, out: Path | str | None) -> Path:
-    """Each run has a folder of its own, so that none overwrites what another drew."""
-    root = found.workspace.root if found.workspace is not None else Path(out) if out is not None else DEFAULT_ROOT
-    return Workspace(root).masks / safe_name(found.record.run)
-
-
-def _settings(trained: TrainedSegmenter, scenes: str, *, memory: str | None, device: str | None, on: str | None) -> Settings:
-    """Scenes are read as the run read them."""
-    if memory is not None:
-        parse_bytes(memory)
-    read = {"bands": trained.bands, "grid": trained.grid, "resampling": trained.resampling}
-    return validate({"data": scenes, **read, "memory": memory, "device": device, "on": on})
-
-
-def _overlap_px(trained: TrainedSegmenter, overlap: int | None) -> int:
-    wanted = trained.overlap_px if overlap is None else overlap
-    if not 0 <= wanted < trained.spec.patch_px:
-        raise UsageError(
-            f"patches cannot share {wanted} pixels",
-            code="bad-overlap",
-            why=f"the run's patches have {trained.spec.patch_px}",
-            try_=f"--overlap {trained.spec.patch_px // 4}",
-        )
-    return wanted
 
 
 def _weights(found: FoundRun, weights: Path | str | None) -> str | None:
