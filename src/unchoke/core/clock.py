@@ -162,7 +162,7 @@ class Loading:
     def __init__(self) -> None:
         self._clocks: list[Clock] = []
         self._idle: list[Clock] = []
-        self._added = Clock()
+        self._added: StageTally = {}
 
     @contextmanager
     def here(self) -> Iterator[None]:
@@ -180,23 +180,14 @@ class Loading:
         """How many threads read at the same time, at most."""
         return len(self._clocks)
 
-    def add(self, stage: str, seconds: float, calls: int = 1) -> None:
-        """Count time that was measured elsewhere, by the one thread that is read for."""
-        found = self._added.stage(stage)
-        assert isinstance(found, _Stage)
-        found.seconds += seconds
-        found.calls += calls
-
     def add_all(self, tally: StageTally) -> None:
         """Count what another process counted, by the one thread that is read for."""
-        for stage, (seconds, calls) in tally.items():
-            self.add(stage, seconds, calls)
+        self._added = sum_tallies([self._added, tally])
 
     def tally(self) -> StageTally:
         """Every stage so far; what a thread is in the middle of is not in it yet."""
-        clocks = [*self._clocks, self._added]
-        parts = [{name: (one.seconds, one.calls) for name, one in clock._stages.items() if name != OTHER} for clock in clocks]
-        return sum_tallies(parts)
+        stages = ([*clock._stages.items()] for clock in [*self._clocks])
+        return sum_tallies([*({name: (x.seconds, x.calls) for name, x in one if name != OTHER} for one in stages), self._added])
 
     def _take(self) -> Clock:
         """A clock that no thread uses now. Taking from a list and adding to one are single steps, so no lock is needed."""

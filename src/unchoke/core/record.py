@@ -448,7 +448,7 @@ def stored_versions(data: Mapping[str, Any]) -> dict[str, str]:
     return join_versions(data.get("content_digests", {}), data.get("label_digests", {}))
 
 
-class RecordedRun(RecordPart):
+class RunFacts(RecordPart):
     """What a run's own file and the database both know of it."""
 
     status: str = ""
@@ -461,28 +461,8 @@ class RecordedRun(RecordPart):
     selection_metric: str = ""
     task: TaskRecord = TaskRecord()
 
-    @property
-    def called(self) -> str:
-        """What the run is called: ``exp_3``."""
-        raise NotImplementedError
 
-    @property
-    def judged_sets(self) -> dict[str, str]:
-        """A digest of the samples of val and of test, where it is known: equal ones have the same ids."""
-        raise NotImplementedError
-
-    @property
-    def judged_versions(self) -> dict[str, str]:
-        """Beside it, of the contents and labels of those samples, where they are known: the same ids may stand for others."""
-        raise NotImplementedError
-
-    @property
-    def encoder_facts(self) -> dict[str, Any]:
-        """The encoder's name and what is known of its use."""
-        raise NotImplementedError
-
-
-class RunRecord(RecordedRun):
+class RunRecord(RunFacts):
     """`record.json`. Where the kind of run has no such part (masks have no calibration), it is absent or empty."""
 
     run: str = ""
@@ -530,18 +510,22 @@ class RunRecord(RecordedRun):
 
     @property
     def called(self) -> str:
+        """What the run is called: ``exp_3``."""
         return self.run or "?"
 
     @property
     def judged_sets(self) -> dict[str, str]:
+        """A digest of the samples of val and of test, where it is known: equal ones have the same ids."""
         return self.data.split_digests
 
     @property
     def judged_versions(self) -> dict[str, str]:
+        """Beside it, of the contents and labels of those samples, where they are known: the same ids may stand for others."""
         return join_versions(self.data.content_digests, self.data.label_digests)
 
     @property
     def encoder_facts(self) -> dict[str, Any]:
+        """The encoder's name and what is known of its use."""
         return self.encoder.to_dict()
 
     @property
@@ -568,7 +552,7 @@ class ArtefactRecord(RecordPart):
     size_bytes: int
 
 
-class StoredRun(RecordedRun):
+class StoredRun(RunFacts):
     """A run as the database knows it, also one that has not ended: the row, what was measured, and its files."""
 
     number: int
@@ -598,3 +582,7 @@ class StoredRun(RecordedRun):
     @property
     def encoder_facts(self) -> dict[str, Any]:
         return {"name": self.encoder}
+
+
+RecordedRun = RunRecord | StoredRun
+"""A run as its own file or the database knows it."""

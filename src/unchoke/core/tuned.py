@@ -44,17 +44,9 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, what is not known left out."""
-        found = {
-            "now": self.now,
-            "value": self.value,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "ratio": self.ratio,
-            "interval": list(self.interval) if self.interval else None,
-            "equality": self.equality or None,
-            "worth_from": self.worth_from or None,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        found = {**vars(self), "equality": self.equality or None, "worth_from": self.worth_from or None}
+        found["interval"] = list(self.interval) if self.interval else None
+        return {name: value for name, value in found.items() if name != "switch" and value is not None}
 
     @classmethod
     def from_dict(cls, switch: str, values: Mapping[str, Any]) -> Verdict:

@@ -1,6 +1,6 @@
 """What a command will need of a network, loaded while its files are still being read.
 
-In: a session. Out: steps for a `HeadStart`, whose result is the encoder that `open_encoder` would load. A card is made ready by
+In: a session. Out: steps for a `Prefetch`, whose result is the encoder that `open_encoder` would load. A card is made ready by
 one pass of zeros, because the first pass of a process loads kernels for seconds. Nothing here changes a number.
 """
 
@@ -14,7 +14,7 @@ from threading import Thread
 import numpy as np
 import torch
 
-from unchoke.core.head_start import Steps
+from unchoke.core.prefetch import Steps
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import NONE, is_all_frozen
 from unchoke.features.encoders import Encoder, load_encoder

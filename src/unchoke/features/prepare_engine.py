@@ -265,7 +265,7 @@ class FrozenEncoder:
 
 def open_encoder(session: Session) -> Encoder:
     """The encoder the settings name, with its weights, for inputs of the size they ask for; it may have been loaded meanwhile."""
-    settings, start = session.settings, session.head_start
+    settings, start = session.settings, session.prefetch
     if start is not None and (encoder := start.take()) is not None:
         return cast(Encoder, encoder)
     weights = Path(settings.weights) if settings.weights else None

@@ -17,7 +17,7 @@ import numpy as np
 from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.errors import Interrupted, MachineError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.record import DataRecord, EncoderRecord, Interval, PatchesRecord, RunRecord, TaskRecord
 from unchoke.core.settings import OF_TILES, flag
@@ -162,7 +162,7 @@ def _run(
 ) -> tuple[RunRecord, bool]:
     """Train, judge and record; return the record, and whether it was there already."""
 
-    def make(run: RunRow, folder: Path) -> RunRecord:
+    def make(run: RunRow, folder: Path) -> tuple[RunRecord, Interrupted | None]:
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
         trained.save(folder / HEAD_FILE, {"unchoke": __version__})
@@ -178,7 +178,7 @@ def _run(
             record = build_record(session, run, trained, num_images_run=num_run, **parts)
             atomic.write_text(folder / "predictions.csv", _patch_table(material, trained))
             atomic.write_json(folder / "history.json", trained.history)
-        return record
+        return record, trained.stopped
 
     return record_run(
         session,

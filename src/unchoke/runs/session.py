@@ -15,9 +15,9 @@ from unchoke.core import atomic, listing
 from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
-from unchoke.core.errors import Interrupted, UsageError, list_some
+from unchoke.core.errors import UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
-from unchoke.core.head_start import HeadStart
+from unchoke.core.prefetch import Prefetch
 from unchoke.core.remembered import remember, resolve_settings
 from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
@@ -74,14 +74,12 @@ class Session:
     """Whether networks train in this process, whatever --on says: where the time they may take was measured here."""
     profiler: LoopProfiler | None = None
     """What records the training that runs now, where that is wanted."""
-    head_start: HeadStart[Any] | None = None
+    prefetch: Prefetch[Any] | None = None
     """Libraries and the encoder, where they are being loaded meanwhile."""
     stretches: StretchLog | None = None
     """What earlier stretches of the training that runs now took."""
     tracking: Tracking | None = None
     """Where `--log` sends the runs of this command."""
-    stopped: Interrupted | None = None
-    """Set where someone asked to stop and there is a result all the same: it is recorded, and the same command goes on."""
     _warned: set[str] = field(default_factory=set, repr=False)
 
     @cached_property

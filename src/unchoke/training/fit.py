@@ -20,7 +20,7 @@ from unchoke.core import checksums
 from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.fingerprint import digest, digest_bytes
-from unchoke.core.head_start import HeadStart, Steps
+from unchoke.core.prefetch import Prefetch, Steps
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_tuned
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
@@ -213,7 +213,7 @@ def loading_ahead(session: Session) -> Iterator[None]:
     if is_likely_done(session):
         yield
         return
-    with HeadStart(_load(session)) as session.head_start:
+    with Prefetch(_load(session)) as session.prefetch:
         yield
 
 
@@ -231,7 +231,7 @@ def _load(session: Session) -> Steps[Any]:
 
 def wait_for_libraries(session: Session) -> None:
     """If files are checked before the libraries finish loading, the remaining wait is reported as the stage `libraries`."""
-    if (start := session.head_start) is None:
+    if (start := session.prefetch) is None:
         return
     if not start.is_over:
         with session.stage("libraries", "and the encoder, begun before the files were read"):

@@ -17,7 +17,7 @@ import numpy as np
 from unchoke.core.choices import UNSCORED, Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding, rank
-from unchoke.core.head_start import HeadStart
+from unchoke.core.prefetch import Prefetch
 from unchoke.core.settings import Settings
 from unchoke.core.text_column import TextColumn
 from unchoke.data.check_samples import Inspection, refuse_errors, set_aside, settle, tell_findings
@@ -63,9 +63,7 @@ def prepare_training(
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
     heads_only = not trains_network(session.settings) and session.settings.memory is None
-    with (
-        HeadStart(warm_up_heads(session)) if heads_only else nullcontext()
-    ):  # on a GPU, kernels load while features are extracted
+    with Prefetch(warm_up_heads(session)) if heads_only else nullcontext():  # on a GPU, kernels load while features are extracted
         inputs = prepare_inputs(begin_ladder(session) if session.settings.minutes else session, pictures)
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present

@@ -56,10 +56,9 @@ def run_training(
     """Train, judge and record; return the record, and whether it was there already."""
     problem = material.learnable.problem
 
-    def make(run: RunRow, folder: Path) -> RunRecord:
+    def make(run: RunRow, folder: Path) -> tuple[RunRecord, Interrupted | None]:
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
-        session.stopped = trained.stopped
         with session.stage("evaluate"):
             groups = material.learnable.frame[GROUP].tolist()
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights, groups=groups)
@@ -74,7 +73,7 @@ def run_training(
             num_run = material.encoder.num_images_run
             record = build_record(session, run, trained, num_images_run=num_run, planned_bytes=planned_bytes, **parts)
             _save_files(folder, material, trained, judged)
-        return record
+        return record, trained.stopped
 
     return record_run(
         session,
@@ -116,7 +115,7 @@ def keeping_stretches(session: Session) -> Iterator[None]:
 
 def record_run(
     session: Session,
-    make: Callable[[RunRow, Path], RunRecord],
+    make: Callable[[RunRow, Path], tuple[RunRecord, Interrupted | None]],
     *,
     key: str,
     command: str,
@@ -126,7 +125,8 @@ def record_run(
 ) -> tuple[RunRecord, bool]:
     """The record of the run with this key, and whether it was there already; if not, `make` gives it, in the run's folder.
 
-    One that was interrupted goes on in its own folder, and is done when its record is entered.
+    One that was interrupted goes on in its own folder, and is done when its record is entered. Where someone asked to stop and
+    there is a result all the same, `make` says so: it is recorded, and the same command goes on.
     """
     settings = session.settings
     with ExperimentStore.open(session.workspace.experiments_file) as experiments:
@@ -151,12 +151,12 @@ def record_run(
             atomic.sweep_temporaries(place)
         with _tracked(session, experiments, run):
             try:
-                record = make(run, folder)
+                record, stopped = make(run, folder)
             except Interrupted:
                 experiments.finish_run(run, "interrupted")
                 raise
             enter_run(experiments, run, record, session, folder)
-            if stopped := session.stopped:
+            if stopped is not None:
                 experiments.finish_run(run, "interrupted")
                 raise stopped
         return record, False

@@ -112,7 +112,7 @@ def test_reader_threads_count_for_their_account() -> None:
         thread.join()
     with loading.here(), other.here(), during("read"):
         pass
-    loading.add("hand over", 0.25)
+    loading.add_all({"hand over": (0.25, 1)})
     calls = {name: calls for name, (_, calls) in loading.tally().items()}
     assert calls == {"decode": 150, "open": 150, "hand over": 1}
     assert loading.tally()["hand over"][0] == 0.25

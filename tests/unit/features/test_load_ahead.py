@@ -11,7 +11,7 @@ from tests.conftest import TINY
 
 from errors import refused
 from unchoke.core.events import ignore
-from unchoke.core.head_start import HeadStart
+from unchoke.core.prefetch import Prefetch
 from unchoke.features.encoders import digest_state
 from unchoke.features.load_ahead import load_ahead, warm_up_engines, warm_up_training
 from unchoke.features.prepare_engine import open_encoder
@@ -27,19 +27,19 @@ def session(photos: Path, tiny_weights: Path, tmp_path: Path) -> Iterator[Sessio
 
 def test_encoder_loaded_ahead_is_handed_over_once(session: Session) -> None:
     plain = open_encoder(session)
-    with HeadStart(load_ahead(session)) as session.head_start:
+    with Prefetch(load_ahead(session)) as session.prefetch:
         ahead, again = open_encoder(session), open_encoder(session)
     assert ahead.spec == again.spec == plain.spec
     assert digest_state(ahead.module) == digest_state(plain.module)
     assert ahead.module is not again.module
     assert not ahead.module.training
-    assert [row.stage for row in session.head_start.timeline().loading] == ["networks", "encoder"]
+    assert [row.stage for row in session.prefetch.timeline().loading] == ["networks", "encoder"]
 
 
 def test_unknown_encoder_is_refused_when_opened(photos: Path, tmp_path: Path) -> None:
     with (
         open_session({"data": str(photos), "encoder": "resnet_50"}, out=tmp_path / "out", on_event=ignore) as session,
-        HeadStart(load_ahead(session)) as session.head_start,
+        Prefetch(load_ahead(session)) as session.prefetch,
         refused("unknown-encoder", "resnet_50"),
     ):
         open_encoder(session)
@@ -48,7 +48,7 @@ def test_unknown_encoder_is_refused_when_opened(photos: Path, tmp_path: Path) ->
 def test_no_encoder_is_loaded_where_its_features_are_known(workspace: Path) -> None:
     with (
         open_session({}, out=workspace, on_event=ignore) as session,
-        HeadStart(load_ahead(session)) as start,
+        Prefetch(load_ahead(session)) as start,
     ):
         assert start.take() is None
 

@@ -16,8 +16,8 @@ from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, OnEvent, ignore
-from unchoke.core.head_start import Steps
 from unchoke.core.metrics import metric_label
+from unchoke.core.prefetch import Steps
 from unchoke.core.settings import HeadKind, Settings
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
@@ -117,7 +117,7 @@ def _winner(result: TrainResult) -> Choice:
 
 
 def warm_up_heads(session: Session) -> Steps[None]:
-    """For a `HeadStart` beside extraction: on a GPU, the kernels that training heads will need; nothing on a CPU."""
+    """For a `Prefetch` beside extraction: on a GPU, the kernels that training heads will need; nothing on a CPU."""
     device = torch_device(session.policy)
     if not is_cpu(device):
         warm_heads(device, [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="gentle")])

@@ -71,7 +71,7 @@ def rung_session(session: Session, rung: Rung) -> Session:
         "trains_here": True,
     }
     if rung.expected_s is not None:
-        own |= {"timers": StageTimers(), "timelines": {}, "choices": [], "head_start": None, "profiler": None}
+        own |= {"timers": StageTimers(), "timelines": {}, "choices": [], "prefetch": None, "profiler": None}
     return replace(session, **own)
 
 

@@ -140,7 +140,7 @@ def _handed_over(found: Generator[HostBatch, None, None], account: Loading) -> G
             fed = next(found, None)
             if fed is None:
                 return
-            account.add("hand over", time.perf_counter() - max(asked_s, fed.ready_s))
+            account.add_all({"hand over": (time.perf_counter() - max(asked_s, fed.ready_s), 1)})
             yield fed
     finally:
         found.close()

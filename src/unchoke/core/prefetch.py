@@ -1,6 +1,6 @@
 """Work that begins before its result is needed, in a thread of its own: libraries and weights, loaded while files are being read.
 
-In: steps, a generator that pauses after each, says what it was, and returns the result. Out: a `HeadStart`, which hands the
+In: steps, a generator that pauses after each, says what it was, and returns the result. Out: a `Prefetch`, which hands the
 result over to the first who asks, or raises what the steps raised. Asked to stop, it ends after the step it is in, and the
 block it is used in waits for that; only Ctrl-C does not wait for an import of seconds. It knows nothing of what the steps do.
 """
@@ -19,7 +19,7 @@ Steps = Generator[str, None, T]
 """Yields the name of each step when it is over; returns the result."""
 
 
-class HeadStart(Generic[T]):
+class Prefetch(Generic[T]):
     """A context: what was begun is over, or has been stopped, when it is left."""
 
     def __init__(self, steps: Steps[T]) -> None:
@@ -28,7 +28,7 @@ class HeadStart(Generic[T]):
         self._result: T | None = None
         self._error: BaseException | None = None
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="unchoke-head-start")
+        self._thread = threading.Thread(target=self._run, name="unchoke-prefetch")
         self._thread.start()
 
     def __enter__(self) -> Self:

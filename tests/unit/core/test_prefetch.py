@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unchoke.core.head_start import HeadStart, Steps
+from unchoke.core.prefetch import Prefetch, Steps
 
 
 def steps(*names: str) -> Steps[str]:
@@ -16,14 +16,14 @@ def steps(*names: str) -> Steps[str]:
 
 
 def test_the_result_is_handed_over_once() -> None:
-    with HeadStart(steps("one", "two")) as start:
+    with Prefetch(steps("one", "two")) as start:
         assert start.take() == "loaded"
         assert start.take() is None
         assert start.is_over
 
 
 def test_seconds_by_step_belong_to_no_wall_clock() -> None:
-    with HeadStart(steps("one", "two")) as start:
+    with Prefetch(steps("one", "two")) as start:
         start.take()
     timeline = start.timeline()
     assert [row.stage for row in timeline.loading] == ["one", "two"]
@@ -35,7 +35,7 @@ def test_error_of_a_step_reaches_who_takes_the_result() -> None:
         yield "one"
         raise LookupError("no such network")
 
-    with HeadStart(failing()) as start, pytest.raises(LookupError, match="no such network"):
+    with Prefetch(failing()) as start, pytest.raises(LookupError, match="no such network"):
         start.take()
 
 
@@ -44,7 +44,7 @@ def test_an_error_nobody_asks_for_stops_nobody() -> None:
         yield "one"
         raise LookupError("no such network")
 
-    with HeadStart(failing()):
+    with Prefetch(failing()):
         pass
 
 
@@ -58,7 +58,7 @@ def test_leaving_early_ends_it_after_the_step_it_is_in() -> None:
         seen.append("two")
         yield "two"
 
-    with pytest.raises(LookupError), HeadStart(long()) as start:  # type: ignore[arg-type, var-annotated]
+    with pytest.raises(LookupError), Prefetch(long()) as start:  # type: ignore[arg-type, var-annotated]
         entered.wait()
         threading.Timer(0.05, allowed.set).start()
         raise LookupError
@@ -76,7 +76,7 @@ def test_an_interrupt_does_not_wait_for_the_step_it_is_in() -> None:
         seen.append("two")
         yield "two"
 
-    with pytest.raises(KeyboardInterrupt), HeadStart(long()) as start:  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), Prefetch(long()) as start:  # type: ignore[arg-type]
         entered.wait()
         raise KeyboardInterrupt
     assert not start.is_over, "it was waited for"
