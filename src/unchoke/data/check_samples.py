@@ -50,7 +50,6 @@ from unchoke.data.worker_trial import ImageSet, WorkerTrial, load_dataset, try_w
 from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
-from unchoke.pixels.image import slow_decoding
 from unchoke.runs.report.text import render_findings
 from unchoke.runs.session import Session, open_session
 
@@ -213,7 +212,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     with session.stage("index"), loading.here():
         scan, corrected = scan_corrected(session)
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
-    for choice in [*scan.choices, *filter(None, [slow_decoding()])]:
+    for choice in scan.choices:
         session.chose(choice)
     if on_samples is not None:
         on_samples(scan.samples)
@@ -468,14 +467,8 @@ def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) ->
 
 
 def _versions() -> list[str]:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
     from unchoke import __version__
 
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:  # simplejpeg can be done without
-            return ""
-
-    return [__version__, *(installed(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]
+    return [__version__, *(version(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]

@@ -36,7 +36,6 @@ from unchoke.pixels.image import (
     DecodeError,
     decode_image,
     file_refused,
-    find_turbo,
     is_jpeg,
     may_pass,
     open_pillow,
@@ -306,7 +305,9 @@ def _size_and_time(path: str) -> tuple[int, int]:
 
 def _header(data: bytes) -> tuple[str, str, int, int]:
     """Format, colour mode, and the width and height of the upright picture."""
-    if is_jpeg(data) and (simplejpeg := find_turbo()) is not None:
+    if is_jpeg(data):
+        import simplejpeg
+
         try:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
         except ValueError:

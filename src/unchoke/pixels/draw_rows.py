@@ -68,9 +68,16 @@ def fill_in_processes(
 
     def keep(chunk: ReadChunk[tuple[RowFile, ...], Drawn]) -> tuple[list[tuple[int, str]], StageTally]:
         positions = [position for position, _, _ in chunk.task]
-        if chunk.value is None:
+        if chunk.value is None:  # its process died: drawn by this one
             chunk.release()
-            return [(position, _kept_here(cache, position)) for position in positions], {}
+            drawn = []
+            for position in positions:
+                try:
+                    cache.row(position)
+                    drawn.append((position, ""))
+                except DecodeError as error:
+                    drawn.append((position, str(error)))
+            return drawn, {}
         reasons, tally = chunk.value
         with loading.here():
             for row, position, reason in zip(_rows(chunk.memory, len(positions), canvas), positions, reasons, strict=True):
@@ -85,15 +92,6 @@ def fill_in_processes(
         for found, tally in map_ahead(keep, chunks, threads=_WRITERS, ahead=ahead):
             loading.add_all(tally)
             yield from found
-
-
-def _kept_here(cache: PixelCache, position: int) -> str:
-    """After its reader died: the photo, drawn by this process."""
-    try:
-        cache.row(position)
-    except DecodeError as error:
-        return str(error)
-    return ""
 
 
 def _rows(memory: memoryview, num: int, canvas: Canvas) -> Pixels:

@@ -1,9 +1,8 @@
 """Image files to RGB pixels: one function, one answer, whatever the format.
 
 In: a path, a URL or the bytes of an image file. Out: a uint8 array, height × width × RGB, upright (EXIF orientation applied).
-JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow, and so
-does all JPEG where simplejpeg cannot be imported: the same pixels, slower. A file that does not decode raises `DecodeError` with
-a reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
+JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow. A file
+that does not decode raises `DecodeError` with a reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import errno
 import io
 import os
 import warnings
-from contextlib import ExitStack
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core.choices import Choice
 from unchoke.core.clock import during
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import open_plain
@@ -73,27 +70,20 @@ def may_pass(reason: str) -> bool:
 def read_bytes(path: str) -> bytes:
     """The file's content; a missing or empty file is a `DecodeError` like any other."""
     try:
-        data = _fetch(path) if is_url(path) else _read_local(path)
+        if is_url(path):
+            with during("read"):
+                data = read_url(path)  # how heavy a file is was looked at when it was first inspected
+        else:
+            with during("open"):
+                file = open_plain(path)
+            with file, during("read"):
+                refuse_heavy(os.fstat(file.fileno()).st_size)
+                data = file.read()
     except OSError as error:
         raise file_refused(error) from error
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
-
-
-def _read_local(path: str) -> bytes:
-    with ExitStack() as stack:
-        with during("open"):
-            file = stack.enter_context(open_plain(path))
-        refuse_heavy(os.fstat(file.fileno()).st_size)
-        with during("read"):
-            return file.read()
-
-
-def _fetch(url: str) -> bytes:
-    """In one request; how heavy a file is was looked at when it was first inspected."""
-    with during("read"):
-        return read_url(url)
 
 
 def refuse_heavy(size_bytes: int) -> None:
@@ -203,28 +193,10 @@ def refuse_bombs(width: int, height: int, *, most: int = MAX_PIXELS) -> None:
         )
 
 
-@cache
-def find_turbo() -> Any | None:
-    """The package simplejpeg, which is libjpeg-turbo; None where it cannot be imported."""
-    try:
-        import simplejpeg
-    except ImportError:
-        return None
-    return simplejpeg
-
-
-def slow_decoding() -> Choice | None:
-    """What to tell where JPEG is not decoded the quick way."""
-    if find_turbo() is not None:
-        return None
-    reason = "simplejpeg cannot be imported: JPEG is decoded to the same pixels, but about half as fast; `pip install simplejpeg`"
-    return Choice("decoder", "Pillow", reason)
-
-
 def _decode_turbo(data: bytes, cover_px: int | None) -> Pixels | None:
     """libjpeg-turbo's pixels, or None where Pillow should decide (CMYK, damage that might be recoverable)."""
-    if (simplejpeg := find_turbo()) is None:
-        return None
+    import simplejpeg
+
     try:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
@@ -247,8 +219,8 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
     """
     if not is_jpeg(data):
         return None
-    if (simplejpeg := find_turbo()) is None:
-        return _shape_by_pillow(data)
+    import simplejpeg
+
     try:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
         refuse_bombs(width, height)
@@ -260,27 +232,12 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
     return height, width
 
 
-def _shape_by_pillow(data: bytes) -> tuple[int, int] | None:
-    """The same without simplejpeg."""
-    try:
-        with open_pillow(data) as image:
-            size = image.height, image.width
-            if image.format != "JPEG" or image.mode not in ("L", "RGB") or image.info.get("adobe_transform") == 0:
-                return None
-            image.draft(None, (image.width // 8, image.height // 8))
-            image.load()
-    except (DecodeError, OSError, SyntaxError, ValueError):  # unchoke: ignore[blank-on-error]  as above
-        return None
-    return size
-
-
 def decode_stored(data: bytes) -> Pixels:
     """The whole JPEG as it is stored, not turned upright."""
-    if (simplejpeg := find_turbo()) is not None:
-        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
-        return pixels
-    with open_pillow(data) as image:
-        return np.array(image.convert("RGB"))
+    import simplejpeg
+
+    pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
+    return pixels
 
 
 def shrink_factor(short_side_px: int, cover_px: int | None) -> int:

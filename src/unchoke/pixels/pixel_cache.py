@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,20 +66,17 @@ def plan_cache(
             why=f"{size}; {limits}",
             try_="--cache none, or leave the option out",
         )
+    place, rows = "none", 0
+    reason = f"{size}, which do not fit ({limits}): decoded every time"
     if mode is not None:
-        return _planned(mode, num_images, row_bytes, f"given on the command line; {size}")
-    for place in ("ram", "disk"):
-        if fit[place] >= num_images:
-            return _planned(place, num_images, row_bytes, f"{size}, which fit ({limits})")
-    if fit["disk"] >= _LEAST_SHARE * num_images:
+        place, rows, reason = mode, num_images, f"given on the command line; {size}"
+    elif fitting := [place for place in ("ram", "disk") if fit[place] >= num_images]:
+        place, rows, reason = fitting[0], num_images, f"{size}, which fit ({limits})"
+    elif fit["disk"] >= _LEAST_SHARE * num_images:
+        place, rows = "disk", fit["disk"]
         reason = f"{size}; {fit['disk']:,} of them fit ({limits}), the rest is decoded every time"
-        return _planned("disk", fit["disk"], row_bytes, reason)
-    return _planned("none", num_images, row_bytes, f"{size}, which do not fit ({limits}): decoded every time")
-
-
-def _planned(mode: str, rows: int, row_bytes: int, reason: str) -> Choice:
-    rows = 0 if mode == "none" else rows
-    return Choice("cache", mode, reason, {"capacity_rows": rows, "bytes": rows * row_bytes})
+    rows = 0 if place == "none" else rows
+    return Choice("cache", place, reason, {"capacity_rows": rows, "bytes": rows * row_bytes})
 
 
 class PixelCache:
@@ -109,14 +105,18 @@ class PixelCache:
         self._busy: set[int] = set()
         self._slot_of = np.full(len(sources), _NO_SLOT, np.int64)
         self._valid = np.zeros(len(sources), np.bool_)
-        self._recognise(slots.kept())
+        kept = slots.kept()
+        for position, stamp in enumerate(self._stamps):
+            if stamp.key in kept:
+                self._slot_of[position], earlier = kept.pop(stamp.key)
+                self._valid[position] = stamp.agrees(earlier)
         taken = self._slot_of[self._slot_of != _NO_SLOT]
         self._free: list[int] = np.setdiff1d(np.arange(slots.capacity_rows), taken)[::-1].tolist()
 
     def __enter__(self) -> PixelCache:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -168,12 +168,6 @@ class PixelCache:
         """Let go of the files; what is stored stays."""
         self._slots.close()
 
-    def _recognise(self, kept: dict[int, tuple[int, Stamp]]) -> None:
-        for position, stamp in enumerate(self._stamps):
-            if stamp.key in kept:
-                self._slot_of[position], earlier = kept.pop(stamp.key)
-                self._valid[position] = stamp.agrees(earlier)
-
     def keep(self, position: int, pixels: Pixels) -> None:
         """Store the picture if there is a slot for it and no other thread is storing it."""
         with self._lock:
@@ -211,15 +205,8 @@ def open_cache(
     """
     capacity_rows = min(int(plan.evidence["capacity_rows"]), len(sources))
     if plan.value == "disk" and capacity_rows > 0:
-        on_disk = DiskSlots(
-            folder,
-            capacity_rows=capacity_rows,
-            height=height,
-            width=width,
-            recipe=recipe,
-            segment_bytes=segment_bytes,
-            reader=reader,
-        )
-        return PixelCache(on_disk, sources, height=height, width=width, read=read, keep=not reader)
-    in_memory = RamSlots(capacity_rows if plan.value == "ram" else 0, height, width)
-    return PixelCache(in_memory, sources, height=height, width=width, read=read)
+        geometry: dict[str, Any] = {"capacity_rows": capacity_rows, "height": height, "width": width, "recipe": recipe}
+        slots: Slots = DiskSlots(folder, **geometry, segment_bytes=segment_bytes, reader=reader)
+    else:
+        slots, reader = RamSlots(capacity_rows if plan.value == "ram" else 0, height, width), False
+    return PixelCache(slots, sources, height=height, width=width, read=read, keep=not reader)

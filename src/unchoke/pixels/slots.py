@@ -16,7 +16,7 @@ import threading
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,24 +54,6 @@ class Stamp:
         return self.mtime_ns == other.mtime_ns
 
 
-class Slots(Protocol):
-    """What `PixelCache` needs of a store."""
-
-    capacity_rows: int
-
-    def kept(self) -> dict[int, tuple[int, Stamp]]:
-        """The slots filled by an earlier process: key to slot and stamp."""
-
-    def read(self, slot: int, out: Pixels) -> bool:
-        """Copy a full slot into `out`; False if its pixels turn out to be damaged."""
-
-    def write(self, slot: int, stamp: Stamp, pixels: Pixels, /) -> None:
-        """Fill a slot, replacing what was there."""
-
-    def close(self) -> None:
-        """Let go of files."""
-
-
 class RamSlots:
     """Slots in ordinary memory; they take room as they are filled and end with the process."""
 
@@ -80,9 +62,11 @@ class RamSlots:
         self._pixels: Pixels = np.empty((capacity_rows, height, width, 3), np.uint8)
 
     def kept(self) -> dict[int, tuple[int, Stamp]]:
+        """The slots filled by an earlier process: key to slot and stamp."""
         return {}
 
     def read(self, slot: int, out: Pixels) -> bool:
+        """Copy a full slot into `out`; False if its pixels turn out to be damaged."""
         out[...] = self._pixels[slot]
         return True
 
@@ -140,7 +124,7 @@ class DiskSlots:
         self._checked[slot] = False
         self._append(slot, stamp, crc=0, full=False)
         segment, row = divmod(slot, self._rows_per_segment)
-        path = self._sized_segment(segment)
+        path = self._file_of(segment)
         with atomic.no_room_explained(path), path.open("r+b", buffering=0) as file:
             file.seek(row * self._row_bytes)
             _write_all(file, data.data.cast("B"))
@@ -203,25 +187,26 @@ class DiskSlots:
             self._index_bytes += RECORD.itemsize
             self._records[slot] = record
 
-    def _sized_segment(self, segment: int) -> Path:
+    def _num_rows(self, segment: int) -> int:
+        return min(self._rows_per_segment, self.capacity_rows - segment * self._rows_per_segment)
+
+    def _file_of(self, segment: int) -> Path:
         """The segment's file at its full size; unwritten parts take no room where the file system knows holes."""
-        path = self._segment_path(segment)
-        rows = min(self._rows_per_segment, self.capacity_rows - segment * self._rows_per_segment)
-        with self._lock, atomic.no_room_explained(path), path.open("ab") as file:
-            if file.tell() < rows * self._row_bytes:
-                file.truncate(rows * self._row_bytes)
+        path, num_bytes = self._folder / f"pixels-{segment:03d}.bin", self._num_rows(segment) * self._row_bytes
+        if not self._reader:
+            with self._lock, atomic.no_room_explained(path), path.open("ab") as file:
+                if file.tell() < num_bytes:
+                    file.truncate(num_bytes)
         return path
 
-    def _segment_path(self, segment: int) -> Path:
-        return self._folder / f"pixels-{segment:03d}.bin"
-
     def _segment(self, segment: int) -> Pixels:
-        found = self._maps.get(segment)
-        if found is None:
-            rows = min(self._rows_per_segment, self.capacity_rows - segment * self._rows_per_segment)
-            path = self._segment_path(segment) if self._reader else self._sized_segment(segment)
-            found = self._maps[segment] = np.memmap(path, np.uint8, "r", shape=(rows, *self._shape))
-        return found
+        if segment not in self._maps:
+            shape = self._num_rows(segment), *self._shape
+            self._maps[segment] = np.memmap(self._file_of(segment), np.uint8, "r", shape=shape)
+        return self._maps[segment]
+
+
+Slots = RamSlots | DiskSlots
 
 
 def _own(folder: Path) -> Any:

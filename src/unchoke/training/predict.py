@@ -33,7 +33,6 @@ from unchoke.core.workspace import Workspace
 from unchoke.data.corrections import find_corrections
 from unchoke.data.scan import refuse_missing
 from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
-from unchoke.pixels.image import slow_decoding
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.report.json import to_jsonable
 from unchoke.runs.session import default_listener
@@ -159,8 +158,6 @@ def predict(
         data = None if found.workspace is None else load_remembered(found.workspace).get("data")
         sources = [file for file in (*paths, inputs, weights, data) if file is not None]
         saved = output_file(to, option="--to", example=PREDICTIONS_FILE, sources=sources)
-    if (choice := slow_decoding()) is not None:
-        listener(Chosen(choice))
     opening = OpenOptions(inputs, weights, device, listener)
     try:
         cluster = cluster_at(on)

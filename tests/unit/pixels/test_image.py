@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,7 @@ from unchoke.pixels import image as decode
 from unchoke.pixels.image import (
     DecodeError,
     decode_image,
-    decode_stored,
-    find_turbo,
-    jpeg_shape,
     read_image,
-    slow_decoding,
 )
 
 
@@ -181,45 +176,6 @@ def test_the_error_crosses_process_boundaries() -> None:
 
     again = pickle.loads(pickle.dumps(DecodeError("truncated", "half of it")))
     assert (again.problem, again.detail) == ("truncated", "half of it")
-
-
-@pytest.fixture
-def no_turbo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """simplejpeg cannot be imported."""
-    monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    find_turbo.cache_clear()
-    yield
-    monkeypatch.undo()
-    find_turbo.cache_clear()
-
-
-def some_jpegs() -> list[bytes]:
-    """Colour and grey, odd sizes, every orientation, subsampled or not."""
-    random = np.random.default_rng(0)
-    found = []
-    kinds = [((97, 61), "RGB", 0), ((64, 200), "RGB", 2), ((33, 33), "L", 0), ((120, 90), "RGB", 1)]
-    for place, (size, mode, sampling) in enumerate(kinds):
-        coarse = Image.fromarray(random.integers(0, 255, (9, 9, 3), np.uint8)).resize(size).convert(mode)
-        exif = Image.Exif()
-        exif[0x0112] = place * 2 + 1
-        held = io.BytesIO()
-        coarse.save(held, "JPEG", quality=85, subsampling=sampling, exif=exif)
-        found.append(held.getvalue())
-    return found
-
-
-def test_without_simplejpeg_same_pixels(request: pytest.FixtureRequest) -> None:
-    def answers() -> list[object]:
-        pictures = [decode_image(data, cover_px=cover).tolist() for data in some_jpegs() for cover in (None, 16)]
-        stored = [decode_stored(data).tolist() for data in some_jpegs()]
-        return [pictures, stored, [jpeg_shape(data) for data in some_jpegs()], jpeg_shape(some_jpegs()[0][:-200])]
-
-    assert slow_decoding() is None
-    quick = answers()
-    request.getfixturevalue("no_turbo")
-    assert answers() == quick
-    said = slow_decoding()
-    assert said is not None and said.value == "Pillow" and "simplejpeg" in said.reason
 
 
 def test_a_file_of_many_gigabytes_is_refused_unread(tmp_path: Path) -> None:
