@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.data import FLOWS, FOLDER_DATASETS, feeds, is_decode, loaders, pipeline
-from unchoke_doctor.code.program import Program
+from unchoke_doctor.code.data import FLOWS, FOLDER_DATASETS, feeds, in_display, is_decode, loaders, pipeline
+from unchoke_doctor.code.program import COMPREHENSIONS, Program
+from unchoke_doctor.code.training import handful
 from unchoke_doctor.rules import Case, Hit
 
 _MOUNT = re.compile(
@@ -99,4 +100,10 @@ def _reading(case: Case) -> tuple[str, str]:
                 return "images", "every epoch"
     if program.calls_to(*FOLDER_DATASETS, *(FLOWS - {"flow"})):
         return "images", "every epoch"
-    return ("images", "once") if any(is_decode(program, call) for call in program.calls) else ("", "")
+    loops = [loop for loop in (*program.loops, *filter(_is_comprehension, program.order)) if not handful(program, loop)]
+    read = (call for loop in loops for call in program.reached(loop) if is_decode(program, call))
+    return ("images", "once") if any(not in_display(program, call) for call in read) else ("", "")
+
+
+def _is_comprehension(node: ast.AST) -> bool:
+    return isinstance(node, COMPREHENSIONS)

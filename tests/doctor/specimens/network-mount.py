@@ -31,3 +31,22 @@ loader = DataLoader(ImageFolder("/content/drive/MyDrive/photos"), num_workers=2)
 for epoch in range(2):
     for batch in loader:
         net(batch).backward()
+# === a list of images, read from Drive in each run
+import cv2, glob
+from tensorflow import keras
+folder = "/content/drive/MyDrive/photos"  # expect: choke code
+images = [cv2.imread(path) for path in glob.glob(folder + "/*")]
+keras.Sequential([]).fit(images, labels, epochs=9)
+# === silent: one picture from Drive
+import cv2
+from tensorflow import keras
+folder = "/content/drive/MyDrive/photos/"
+example = cv2.imread(folder + name)
+keras.Sequential([]).fit(x, y, epochs=9)
+# === unpacked on Drive
+#%%
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+!unzip -q photos.zip -d "/content/drive/MyDrive/photos"
+#%%
+loader = DataLoader(ImageFolder("/content/drive/MyDrive/photos"), num_workers=2)  # expect: choke code
