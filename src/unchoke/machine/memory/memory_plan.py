@@ -26,7 +26,7 @@ FAR_SHARE = 0.5
 FEW_SHARE = 4
 """Micro-batches below a quarter of the batch are worth a look at gradient checkpointing."""
 _FREE_SHARE = 0.8
-_TRY = "a smaller --input-px, fewer trained blocks (a later --cut), or a larger --memory"
+_TRY = "a smaller --input-px, fewer trained blocks (a later --cut), --ema 0, or a larger --memory"
 
 
 @dataclass(frozen=True)

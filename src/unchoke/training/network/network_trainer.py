@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
-from unchoke.core.errors import MachineError
 from unchoke.core.events import ignore
 from unchoke.core.timeline import Timeline
 from unchoke.features.encoders import digest_tensors
@@ -94,7 +93,8 @@ class NetworkTrainer(ABC):
             pin=pin,
             checkpoint_every_s=session.settings.checkpoint_every,
         )
-        planned, job = self._plan_memory(job, plan, folder)
+        planned = plan_memory(session, job, folder / MEMORY_FILE)
+        job = planned.applied_to(job) if planned else job
         done = run_training_job(session, job)
         return self._outcome(replace(plan, loop=job.loop), job, done, planned)
 
@@ -107,21 +107,6 @@ class NetworkTrainer(ABC):
             kept = self.plan_kind.from_dict(checksums.load_checked_json(file, try_=begun))
         self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
         return kept
-
-    def _plan_memory(self, job: TrainingJob, plan: TrainingPlan, folder: Path) -> tuple[ProcessPlan | None, TrainingJob]:
-        """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
-        session = self._session
-        try:
-            planned = plan_memory(session, job, folder / MEMORY_FILE)
-        except MachineError as error:
-            begun = (folder / "checkpoints" / "last.pt").exists()
-            if begun or not job.loop.ema_decay or session.settings.ema is not None:
-                raise
-            session.chose(Choice("ema", 0.0, f"weights are not averaged after all: {error.why}"))
-            job = replace(job, loop=replace(job.loop, ema_decay=0.0))
-            planned = plan_memory(session, job, folder / MEMORY_FILE)
-            checksums.save_checked_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
-        return planned, planned.applied_to(job) if planned else job
 
     def _outcome(self, plan: TrainingPlan, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> TrainingOutcome:
         loop = plan.loop.to_dict()

@@ -116,7 +116,6 @@ class Objective:
         device: torch.device,
     ) -> Objective:
         """The objective of `problem`; a regression without a plan learns every target by itself, all alike."""
-        _check(problem, plan, label_smoothing=label_smoothing, class_weights=class_weights)
         if problem.kind == "classification":
             return _class_objective(problem, label_smoothing=label_smoothing, class_weights=class_weights, device=device)
         return _value_objective(problem, plan or plan_targets(problem.names), device=device)
@@ -209,25 +208,6 @@ class ValTally:
     def finish(self) -> ValScores:
         """(the metric, higher is better; the loss; what goes into the curve)."""
         return self._tally.finish()[0]
-
-
-def _check(problem: Problem, plan: TargetPlan | None, *, label_smoothing: float, class_weights: ClassWeights) -> None:
-    if plan is not None and problem.kind == "classification":
-        raise UsageError(
-            "sums, weights or positive outputs were asked for in a classification",
-            code="option-not-for-classes",
-            why="they concern targets that are numbers, and classes are not",
-            try_="leave --sum, --target-weight and --positive out, or name the number columns with --target",
-        )
-    if problem.kind == "regression" and (label_smoothing or class_weights != "none"):
-        raise UsageError(
-            "label smoothing or class weights were asked for in a regression",
-            code="option-not-for-values",
-            why="both concern classes, and a regression has none",
-            try_="leave both out",
-        )
-    if plan is not None and plan.names != tuple(problem.names):
-        raise ValueError(f"the plan is for {plan.names}, the problem has {problem.names}")
 
 
 def _class_objective(problem: Problem, *, label_smoothing: float, class_weights: ClassWeights, device: torch.device) -> Objective:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import skip_init
 
-from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import ProblemKind, Standardiser
@@ -40,13 +39,6 @@ class NetworkConfig:
     num_outputs: int
     positive: bool = False
     num_derived: int = 0
-
-    def __post_init__(self) -> None:
-        if self.fusion not in get_args(Fusion):
-            known = ", ".join(get_args(Fusion))
-            raise UsageError(
-                f"unknown fusion of tiles: {self.fusion!r}", code="unknown-choice", why=f"there are {known}", try_="--fusion mean"
-            )
 
     @property
     def head_inputs(self) -> int:

@@ -7,8 +7,7 @@ needs is built here from the job, the same way everywhere, so that two processes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -130,36 +129,18 @@ def run_job(
         job.limit_bytes,
         job.planned_bytes,
     )
-    with measured_peak(job, device, on_event, leads=ranks.leads) as watch:
-        network, source, objective = job.build(device)
-        done = finetune(network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=job.inputs)
-        watch.trained = done.num_steps > done.resumed_step
-    return done
-
-
-@dataclass
-class PeakWatch:
-    """Whether the peak is that of a training: a process that finds it finished only looks at its result."""
-
-    trained: bool = True
-
-
-@contextmanager
-def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, leads: bool) -> Iterator[PeakWatch]:
-    """Keep to the job's limit, and write down the most that training took, however it ends."""
-    before, watch = kept_peak(job.folder), PeakWatch()
-
-    def tell(held_bytes: int) -> None:
-        on_event(Note(_over_limit(held_bytes, job), "warning"))
-
-    gauge = Gauge(device, limit_bytes=job.limit_bytes, on_over=tell)
+    before, trained = kept_peak(job.folder), True
+    gauge = Gauge(device, limit_bytes=job.limit_bytes, on_over=lambda held: on_event(Note(_over_limit(held, job), "warning")))
     try:
         with gauge:
-            yield watch
+            network, source, objective = job.build(device)
+            done = finetune(network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=job.inputs)
+            trained = done.num_steps > done.resumed_step  # a process that finds it finished only looks at its result
     finally:
-        counts = leads and (watch.trained or before is None)
+        counts = ranks.leads and (trained or before is None)
         if counts and job.folder is not None and gauge.peak_bytes > (before or 0):
             checksums.save_checked_json(job.folder / PEAK_FILE, {"peak_bytes": gauge.peak_bytes})
+    return done
 
 
 def kept_peak(folder: Path | None) -> int | None:

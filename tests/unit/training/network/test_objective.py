@@ -186,14 +186,8 @@ def test_classes_begin_with_how_often_they_occur():
     torch.testing.assert_close(scale.bias, DeviceTargets.of(problem, device=CPU).first_bias("none"))
 
 
-def test_what_does_not_go_together_is_refused():
-    with refused("option-not-for-classes"):
-        Objective.of(classes(), plan_targets(tuple("abcd"), positive=True), device=CPU)
-    with refused("option-not-for-values"):
-        Objective.of(pasture(), label_smoothing=0.1, device=CPU)
+def test_negative_targets_are_refused_where_outputs_are_positive():
     problem = pasture()
     problem.targets[3, 0] = -1.0
     with refused("negative-targets", "clover"):
         Objective.of(problem, plan_targets(NAMES, positive=True), device=CPU)
-    with pytest.raises(ValueError, match="the plan is for"):
-        Objective.of(problem, plan_targets(NAMES[::-1]), device=CPU)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from unchoke.core.workspace import Workspace
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory import memory_plan
 from unchoke.machine.memory.memory_plan import StepCost
-from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_unused_memory
+from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes
 from unchoke.machine.memory.probe import Probe
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
@@ -31,7 +29,7 @@ from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 from unchoke.training.network.plan_memory import FILE, plan_memory, remember_memory
-from unchoke.training.network.training_job import TrainingJob, kept_peak, measured_peak
+from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.results import FitResult
 
 LIMIT = "4GB"  # the tests before this one may have left their process large
@@ -252,40 +250,6 @@ def test_cpu_without_limit_not_planned(tmp_path: Path) -> None:
     assert "--memory" in chosen(heard)["memory"].reason
     kept = remember_memory(session, None, job(tmp_path))["memory"]
     assert (kept["planned_bytes"], kept["measured_bytes"]) == (None, None)
-
-
-def held(num_bytes: int) -> None:
-    """Hold so much for a moment; not by malloc, which keeps what is freed once a training in this process has told it to."""
-    with mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        for place in range(0, num_bytes, mmap.PAGESIZE):
-            memory[place] = 1
-        time.sleep(0.2)  # a look every 50 ms
-
-
-def test_passing_cpu_limit_warned_once(tmp_path: Path) -> None:
-    import torch
-
-    return_unused_memory()
-    heard: list[Event] = []
-    limited = replace(job(tmp_path, batch=8), limit_bytes=own_bytes() + 50_000_000)
-    with measured_peak(limited, torch.device("cpu"), heard.append, leads=True):
-        held(200_000_000)
-        held(300_000_000)
-    (warning,) = heard
-    assert isinstance(warning, Note)
-    assert warning.level == "warning"
-    assert format_bytes(limited.limit_bytes or 0) in warning.text
-    assert "--sub-batch 4" in warning.text
-    peak = kept_peak(limited.folder)
-    assert peak is not None
-    assert peak > (limited.limit_bytes or 0)
-    with measured_peak(limited, torch.device("cpu"), heard.append, leads=True):
-        pass
-    assert kept_peak(limited.folder) == peak  # a short continuation does not lower what was measured before
-    with measured_peak(limited, torch.device("cpu"), heard.append, leads=True) as work:
-        held(600_000_000)
-        work.trained = False
-    assert kept_peak(limited.folder) == peak  # nor does looking at the finished training count
 
 
 @pytest.mark.parametrize("far_share", [0.0, 0.9], ids=["measured", "counted"])

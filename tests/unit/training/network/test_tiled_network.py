@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.data.targets import plan_targets
 from unchoke.features.cut import cut_network, layer_numbers
@@ -271,8 +270,3 @@ def test_autocast_suffix_only_in_half_precision():
         outputs = stir(network)(x)
     assert outputs.dtype == torch.float32
     assert torch.equal(outputs[:, 3], outputs[:, 0] + outputs[:, 2])
-
-
-def test_an_unknown_fusion_is_refused():
-    with refused("unknown-choice", "'max'"):
-        NetworkConfig(TilePlan(), 6, "max", 0, "regression", 3)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from errors import refused
 from small_training import CPU, SIZE_PX, after, config, encoder, fingerprint, small
 from unchoke.core.errors import Interrupted
-from unchoke.core.events import ignore
+from unchoke.core.events import Event, Note, ignore
 from unchoke.data.targets import plan_targets
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import digest_state, digest_tensors
@@ -20,7 +20,7 @@ from unchoke.features.feature_store import ACTIVATIONS, VIEWS, Placement, save_s
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 from unchoke.training.network.tiled_network import TiledNetwork
-from unchoke.training.network.training_job import TrainingJob, run_job
+from unchoke.training.network.training_job import TrainingJob, kept_peak, run_job
 
 NUM_VIEWS = 3
 
@@ -139,3 +139,15 @@ def test_result_independent_of_weights_path(job, tmp_path):
     first = run_job(replace(job, folder=tmp_path / "a"), on_event=ignore)
     second = run_job(replace(job, folder=tmp_path / "b", workers=2, checkpoint_every_s=0.0), on_event=ignore)
     assert digest_tensors(first.state) == digest_tensors(second.state)
+
+
+def test_peak_is_kept_and_never_lowered(job: TrainingJob, tmp_path: Path) -> None:
+    job = replace(job, folder=tmp_path / "checkpoints", limit_bytes=1)
+    heard: list[Event] = []
+    run_job(job, on_event=heard.append)
+    warnings = [event.text for event in heard if isinstance(event, Note) and event.level == "warning"]
+    assert len(warnings) == 1 and "--sub-batch" in warnings[0]
+    peak = kept_peak(job.folder)
+    assert peak is not None and peak > 50_000_000
+    run_job(job, on_event=ignore)  # it is finished: only its result is looked at
+    assert kept_peak(job.folder) == peak
