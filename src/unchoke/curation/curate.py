@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,11 @@ from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.remembered import load_remembered, remember
-from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.data.check_samples import Inspection, prepare
 from unchoke.data.corrections import DROP, USE, Correction, find_corrections
-from unchoke.data.sample_set import Samples, TaskSpec, build_samples
+from unchoke.data.sample_set import TaskSpec, build_samples
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session, open_session
 from unchoke.training.fit import loading_ahead, wait_for_libraries
@@ -37,12 +36,13 @@ if TYPE_CHECKING:
     from unchoke.curation.curation import Curation
     from unchoke.curation.data_finding import DataFinding
     from unchoke.curation.diagnose_data import CurationMaterial, Diagnosis
-    from unchoke.features.picture_table import PictureTable
 
 _HEADS = ("end", "blocks")
 """Cuts whose features are vectors."""
 _OF_RUN = ("encoder", "weights", "input_px", "cut", "streams", "tiles", "views")
-_MOST_NEXT = 10_000
+_MAX_NEXT = 10_000
+Newcomers = tuple[list[str], list[str]]
+"""Paths of photos without labels, and digests of what they hold."""
 
 
 def curate(
@@ -72,9 +72,9 @@ def curate(
         >>> unchoke.curate(out="work").num_photos
         42
     """
-    if not 1 <= num <= _MOST_NEXT:
+    if not 1 <= num <= _MAX_NEXT:
         raise UsageError(
-            f"--num {num} is no number of photos", code="out-of-range", why=f"it goes from 1 to {_MOST_NEXT:,}", try_="--num 50"
+            f"--num {num} is no number of photos", code="out-of-range", why=f"it goes from 1 to {_MAX_NEXT:,}", try_="--num 50"
         )
     began_s = time.monotonic()
     named, settings = _as_run(data, out)
@@ -85,38 +85,34 @@ def curate(
         list_images([unlabelled])  # whether there are any is known before anything is read
     table = None if csv is None else output_file(csv, option="--csv", example="findings.csv", sources=[])
     with open_session(typed, out=out, on_event=on_event, remembering=False, telling=True) as session:
-        if _holds_scenes(session.workspace) and (data is None or named != data):
+        workspace = session.workspace
+        # Made by `segment train`, and not by anything about photos.
+        holds_scenes = (workspace.root / "patches").is_dir() and not workspace.manifest_file.exists()
+        if holds_scenes and (data is None or named != data):
             from unchoke.curation.curate_scenes import curate_scenes
 
-            _refuse_unlabelled(unlabelled)
+            if unlabelled is not None:
+                raise UsageError(
+                    "--unlabelled is for photos",
+                    code="option-not-for-masks",
+                    why="this workspace was made by `unchoke segment train`",
+                    try_="leave --unlabelled out",
+                )
             findings, count = curate_scenes(session)
-            return _keep(session, findings, _Looked(count, {}, noun="scene"), table=table, began_s=began_s)
-        kept, session.settings = session.settings, _plain_features(session.settings)
+            return _keep(session, findings, count, {}, noun="scene", table=table, began_s=began_s)
+        kept = session.settings
+        if kept.cut not in _HEADS:  # where a network trains, the end of the same encoder gives vectors
+            session.settings = replace(kept, cut="end", streams=1, tiles="1x1")
         with loading_ahead(session):
             prepared = prepare(session, decode=False)
             wait_for_libraries(session)
         if not settings:
-            _tell_other_data(session)
-            remember(session.workspace, kept)
+            before, now = load_remembered(workspace).get("data"), kept.data
+            if before and before != now and workspace.curation.exists():
+                session.warn(f"findings of {before} in this workspace give way to those of {now}; with another --out both stay")
+            remember(workspace, kept)
         newcomers = None if unlabelled is None else _newcomers(session, unlabelled, prepared)
-        material, others, unreadable = _gather(session, prepared, newcomers)
-        notes = _told_by_check(prepared)
-        return _answer(session, material, others, unreadable, notes, num=num, table=table, began_s=began_s)
-
-
-def _told_by_check(prepared: Inspection) -> list[str]:
-    """What `check` says of the data and is no finding here: such as files and rows that are no samples at all."""
-    from unchoke.data.file_findings import COPY_CODES, FATAL_PROBLEMS
-
-    told = [one for one in prepared.findings if one.severity != "info" and one.code not in {*FATAL_PROBLEMS, *COPY_CODES}]
-    return [f"{one.severity} {one.code}: {one.message}" for one in told]
-
-
-def _tell_other_data(session: Session) -> None:
-    """What a workspace holds of other data is written over: that is said."""
-    before, now = load_remembered(session.workspace).get("data"), session.settings.data
-    if before and before != now and session.workspace.curation.exists():
-        session.warn(f"findings of {before} in this workspace give way to those of {now}; with another --out both are kept")
+        return _curate_photos(session, prepared, newcomers, num=num, table=table, began_s=began_s)
 
 
 def _as_run(data: str | Path | None, out: Path | str | None) -> tuple[str | Path | None, dict[str, Any]]:
@@ -131,35 +127,7 @@ def _as_run(data: str | Path | None, out: Path | str | None) -> tuple[str | Path
     return load_remembered(workspace).get("data"), given
 
 
-def _holds_scenes(workspace: Workspace) -> bool:
-    """Whether the workspace was made by `segment train`, and not by anything about photos."""
-    return (workspace.root / "patches").is_dir() and not workspace.manifest_file.exists()
-
-
-def _refuse_unlabelled(unlabelled: str | Path | None) -> None:
-    if unlabelled is not None:
-        raise UsageError(
-            "--unlabelled is for photos",
-            code="option-not-for-masks",
-            why="this workspace was made by `unchoke segment train`",
-            try_="leave --unlabelled out",
-        )
-
-
-def _plain_features(settings: Settings) -> Settings:
-    """The settings with a frozen part that ends in vectors: where a network trains, the end of the same encoder."""
-    return settings if settings.cut in _HEADS else replace(settings, cut="end", streams=1, tiles="1x1")
-
-
-@dataclass(frozen=True, eq=False)
-class _Newcomers:
-    """Photos without labels, as samples with an empty one, and what is known of their files."""
-
-    samples: Samples
-    contents: Sequence[str]
-
-
-def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _Newcomers:
+def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> Newcomers:
     """The photos of a folder that are not among the samples and can be read."""
     from unchoke.core.input_file import size_and_time
     from unchoke.core.listing import FileEntry
@@ -172,7 +140,7 @@ def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _N
         raise UsageError(
             "--unlabelled is for classes",
             code="option-not-for-values",
-            why="the samples have values, of which no doubt is known",
+            why="the samples have values, and how sure a head is of a value is not known",
             try_="leave --unlabelled out",
         )
     known = {os.path.realpath(path) for path in [*labelled.frame["path"].tolist(), *prepared.dropped.values()]}
@@ -191,90 +159,87 @@ def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> _N
     facts = inspect_samples(samples, session.workspace, threads=session.policy.workers, on_event=session.on_event, decode=False)
     sound = ~facts["problem"].isin(list(FATAL_PROBLEMS)).to_numpy()
     if bad := int((~sound).sum()):
-        session.warn(f"{format_count(bad, 'photo')} of {folder} cannot be read and are passed over")
-    return _Newcomers(samples.subset(sound.tolist()), facts["content"][sound].tolist())
+        session.warn(f"{format_count(bad, 'photo')} of {folder} cannot be read and are left out")
+    return samples.frame["path"][sound].tolist(), facts["content"][sound].tolist()
 
 
-@dataclass(frozen=True, eq=False)
-class _Unlabelled:
-    paths: list[str]
-    feats_nd: NDArray[np.float16]
+def _curate_photos(
+    session: Session,
+    prepared: Inspection,
+    newcomers: Newcomers | None,
+    *,
+    num: int,
+    table: OutputFile | None,
+    began_s: float,
+) -> Curation:
+    """Features and measures of every photo that can be read, then everything that is found in them."""
+    import pandas as pd
 
-
-def _gather(
-    session: Session, prepared: Inspection, newcomers: _Newcomers | None
-) -> tuple[CurationMaterial, _Unlabelled | None, dict[str, str]]:
-    """Features and measures of every photo that can be read, and why others cannot."""
-    from unchoke.curation.diagnose_data import CurationMaterial
+    from unchoke.curation.diagnose_data import CurationMaterial, diagnose_data
     from unchoke.curation.measure_photos import measure_photos
+    from unchoke.data.file_findings import COPY_CODES, FATAL_PROBLEMS
     from unchoke.data.manifest import save_manifest
     from unchoke.features.extraction import extract_features
+    from unchoke.features.picture_table import PictureTable
     from unchoke.training.pipeline import sound_pictures
 
     if not session.workspace.manifest_file.exists():
         save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
-    extracted = extract_features(session, _with_newcomers(pictures, newcomers))
+    paths, contents = newcomers or ([], [])
+    everything = pictures
+    if paths:
+        decoded = np.concatenate([pictures.decoded, np.zeros(len(paths), bool)])
+        everything = PictureTable([*pictures.ids, *paths], [*pictures.paths, *paths], [*pictures.contents, *contents], decoded)
+    extracted = extract_features(session, everything)
     rows = extracted.store.rows(np.arange(extracted.store.num_samples, dtype=np.int64))
     feats = rows if rows.ndim == 2 else rows.reshape(len(rows), -1, rows.shape[-1]).mean(axis=1).astype(np.float16)
-    present = extracted.present[: len(pictures)]
+    present, there = extracted.present[: len(pictures)], extracted.present[len(pictures) :]
+    num_present = int(present.sum())
     sound = prepared.sound.to_numpy().copy()
     unreadable = _unreadable(prepared, sound, extracted.failed)
     sound[np.flatnonzero(sound)] = present
     frame, facts = prepared.samples.frame[sound].reset_index(drop=True), prepared.facts[sound].reset_index(drop=True)
-    kept = _subset(pictures, present)
+    task = prepared.samples.task
+    if task.kind == "classification":
+        targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
+    else:
+        targets = frame[list(task.names)].to_numpy(dtype=np.float32)
+    ids, places, files = frame["sample_id"].tolist(), frame["path"].tolist(), facts["content"].tolist()
+    measured = pictures if present.all() else PictureTable(ids, places, files, pictures.decoded[present])
     material = CurationMaterial(
-        kind=prepared.samples.task.kind,
-        names=prepared.samples.task.names,
-        ids=frame["sample_id"].tolist(),
-        paths=frame["path"].tolist(),
-        targets=_targets(prepared.samples.task, frame),
-        feats_nd=feats[: int(present.sum())],
-        measures=measure_photos(session, kept),
+        kind=task.kind,
+        names=task.names,
+        ids=ids,
+        paths=places,
+        targets=targets,
+        feats_nd=feats[:num_present],
+        measures=measure_photos(session, measured),
         sizes=facts[["width", "height"]].to_numpy(dtype=np.int64),
         sides=frame["split"].tolist(),
         groups=frame["group"].tolist(),
         folders=[os.path.dirname(name) for name in frame["relative"].tolist()],  # noqa: PTH120 (text, for every file)
-        contents=facts["content"].tolist(),
+        contents=files,
     )
-    if newcomers is None:
-        return material, None, unreadable
-    there = extracted.present[len(pictures) :]
-    paths = [path for path, one in zip(newcomers.samples.frame["path"].tolist(), there, strict=True) if one]
-    return material, _Unlabelled(paths, feats[int(present.sum()) :]), unreadable
-
-
-def _with_newcomers(pictures: PictureTable, newcomers: _Newcomers | None) -> PictureTable:
-    """The labelled pictures, then those without labels."""
-    from unchoke.features.picture_table import PictureTable
-
-    if newcomers is None:
-        return pictures
-    paths = newcomers.samples.frame["path"].tolist()
-    decoded = np.concatenate([pictures.decoded, np.zeros(len(paths), bool)])
-    return PictureTable([*pictures.ids, *paths], [*pictures.paths, *paths], [*pictures.contents, *newcomers.contents], decoded)
-
-
-def _subset(pictures: PictureTable, kept: NDArray[np.bool_]) -> PictureTable:
-    from unchoke.features.picture_table import PictureTable
-
-    if kept.all():
-        return pictures
-
-    def kept_of(column: Sequence[str]) -> list[str]:
-        return [cell for cell, one in zip(column, kept, strict=True) if one]
-
-    return PictureTable(kept_of(pictures.ids), kept_of(pictures.paths), kept_of(pictures.contents), pictures.decoded[kept])
-
-
-def _targets(task: TaskSpec, frame: Any) -> NDArray[Any]:
-    import pandas as pd
-
-    if task.kind == "classification":
-        found: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
-        return found
-    values: NDArray[Any] = frame[list(task.names)].to_numpy(dtype=np.float32)
-    return values
+    with session.stage("curate", format_count(len(ids), "photo")):
+        diagnosis = diagnose_data(material)
+        findings = [*diagnosis.findings, *_bad_files(unreadable)]
+        if newcomers is not None:
+            unlabelled = [path for path, one in zip(paths, there, strict=True) if one]
+            findings += _next_labels(material, diagnosis, unlabelled, feats[num_present:], num)
+    # What `check` says of the data and is no finding here, such as files and rows that are no samples at all.
+    told = [one for one in prepared.findings if one.severity != "info" and one.code not in {*FATAL_PROBLEMS, *COPY_CODES}]
+    notes = [f"{one.severity} {one.code}: {one.message}" for one in told] + [diagnosis.unjudged] * bool(diagnosis.unjudged)
+    return _keep(
+        session,
+        findings,
+        len(ids) + len(unreadable),
+        dict(zip(ids, places, strict=True)),
+        num_wrong=diagnosis.num_wrong,
+        notes=notes,
+        table=table,
+        began_s=began_s,
+    )
 
 
 def _unreadable(prepared: Inspection, sound: NDArray[np.bool_], failed: dict[str, str]) -> dict[str, str]:
@@ -287,44 +252,17 @@ def _unreadable(prepared: Inspection, sound: NDArray[np.bool_], failed: dict[str
     }
 
 
-def _answer(
+def _keep(
     session: Session,
-    material: CurationMaterial,
-    others: _Unlabelled | None,
-    unreadable: dict[str, str],
-    notes: list[str],
-    *,
+    findings: list[DataFinding],
     num: int,
+    paths: dict[str, str],
+    *,
+    num_wrong: int | None = None,
+    noun: str = "photo",
+    notes: Sequence[str] = (),
     table: OutputFile | None,
     began_s: float,
-) -> Curation:
-    """Diagnose what was gathered."""
-    from unchoke.curation.diagnose_data import diagnose_data
-
-    with session.stage("curate", format_count(len(material.ids), "photo")):
-        diagnosis = diagnose_data(material)
-        findings = [*diagnosis.findings, *_bad_files(unreadable)]
-        if others is not None:
-            findings += _next_labels(material, diagnosis, others, num)
-    paths = dict(zip(material.ids, material.paths, strict=True))
-    told = (*notes, *filter(None, [diagnosis.unjudged]))
-    looked = _Looked(len(material.ids) + len(unreadable), paths, diagnosis.num_wrong, notes=told)
-    return _keep(session, findings, looked, table=table, began_s=began_s)
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """What was looked at: how many photos (or scenes), where they lie, and how many labels are estimated to be wrong."""
-
-    num: int
-    paths: dict[str, str]
-    num_wrong: int | None = None
-    noun: str = "photo"
-    notes: tuple[str, ...] = ()
-
-
-def _keep(
-    session: Session, findings: list[DataFinding], looked: _Looked, *, table: OutputFile | None, began_s: float
 ) -> Curation:
     """Rank, mark what is settled, write record, page and table."""
     from unchoke.curation.curation import FINDINGS, PAGE, Curation
@@ -337,10 +275,10 @@ def _keep(
     folder = session.workspace.curation
     result = Curation(
         findings=findings,
-        num_photos=looked.num,
-        num_wrong=looked.num_wrong,
-        noun=looked.noun,
-        notes=[*looked.notes],
+        num_photos=num,
+        num_wrong=num_wrong,
+        noun=noun,
+        notes=[*notes],
         corrections={name: count for name, count in used.items() if isinstance(count, int)},
         page=folder / PAGE,
         workspace=session.workspace.root,
@@ -353,7 +291,7 @@ def _keep(
     atomic.write_json(folder / FINDINGS, result.to_dict())
     with session.stage("page"):
         record = result.to_dict()
-        save_curation_page(record, result.page, _thumbnails(record, looked.paths), KINDS)
+        save_curation_page(record, result.page, _thumbnails(record, paths), KINDS)
     if table is not None:
         table.write_text(result.to_csv())
     return result
@@ -385,7 +323,9 @@ def _bad_files(unreadable: dict[str, str]) -> list[DataFinding]:
     ]
 
 
-def _next_labels(material: CurationMaterial, diagnosis: Diagnosis, others: _Unlabelled, num: int) -> list[DataFinding]:
+def _next_labels(
+    material: CurationMaterial, diagnosis: Diagnosis, paths: list[str], feats_nd: NDArray[np.float16], num: int
+) -> list[DataFinding]:
     from unchoke.curation.next_labels import choose_next
 
     if diagnosis.held is None:
@@ -397,8 +337,8 @@ def _next_labels(material: CurationMaterial, diagnosis: Diagnosis, others: _Unla
         )
     held = diagnosis.held
     return choose_next(
-        others.paths,
-        others.feats_nd,
+        paths,
+        feats_nd,
         material.feats_nd,
         material.targets,
         material.names,

@@ -57,7 +57,10 @@ def _refuse_unknown(name: str, value: object, known: tuple[object, ...]) -> None
 class _Photos(Dataset[Pair]):
     """Samples of one split with their targets: a class number, or a float for each of several columns."""
 
-    def __init__(self, out: str | Path | None, split: Split | None, transform: Callable[[Any], Any] | None) -> None:
+    def _open(
+        self, out: str | Path | None, split: Split | None, transform: Callable[[Any], Any] | None
+    ) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+        """The manifest, and which of its rows are in `split`."""
         _refuse_unknown("split", split, (None, *SPLITS))
         self.workspace = Workspace(Path(DEFAULT_ROOT if out is None else out))
         self.split, self.transform = split, transform
@@ -66,29 +69,23 @@ class _Photos(Dataset[Pair]):
             raise UsageError(
                 f"there is no manifest in {self.workspace.root}",
                 code="no-manifest",
-                why="it says which photos there are, and on which side of the split each is",
+                why="it says which photos there are, and in which split each is",
                 try_=f"unchoke fit PHOTOS{out_option(self.workspace.root)}",
             )
         self.classes: tuple[str, ...] = tuple(sorted(set(frame["label"]))) if "label" in frame else ()
         values = [name for name in frame.columns if name not in (*TEXT_COLUMNS, "fold") and not is_input(name)]
         self.target_names: tuple[str, ...] = () if self.classes else tuple(values)
-        self._keep(frame if split is None else frame[frame["split"] == split])
+        wanted = np.ones(len(frame), np.bool_) if split is None else (frame["split"] == split).to_numpy()
+        return frame, wanted
 
     def _keep(self, frame: pd.DataFrame) -> None:
         self.sample_ids: list[str] = frame["sample_id"].tolist()
         self.paths: list[str] = frame["path"].tolist()
-        self._sides: list[str] = frame["split"].tolist()
         if self.classes:
             numbers = {name: number for number, name in enumerate(self.classes)}
             self.targets = torch.tensor([numbers[label] for label in frame["label"]], dtype=torch.int64)
         else:
             self.targets = torch.from_numpy(frame[list(self.target_names)].to_numpy(np.float32))
-
-    def _leave(self, wanted: NDArray[np.bool_]) -> None:
-        """Only samples that are `wanted`."""
-        self.sample_ids = [name for name, kept in zip(self.sample_ids, wanted, strict=True) if kept]
-        self.paths = [path for path, kept in zip(self.paths, wanted, strict=True) if kept]
-        self.targets = self.targets[torch.from_numpy(wanted)]
 
     def __len__(self) -> int:
         return len(self.sample_ids)
@@ -119,7 +116,7 @@ class FeatureDataset(_Photos):
         run: str | None = None,
         transform: Callable[[torch.Tensor], Any] | None = None,
     ) -> None:
-        super().__init__(out, split, transform)
+        frame, wanted = self._open(out, split, transform)
         of = None if run is None else find_run(run, out=self.workspace.root).record.encoder.fingerprint
         found = find_cached(self.workspace, of=of)
         if found is None:
@@ -132,7 +129,7 @@ class FeatureDataset(_Photos):
         self.fingerprint, self._store = found.fingerprint, found.store
         self.row_shape: tuple[int, ...] = found.store.row_shape
         row_of = {name: row for row, name in enumerate(found.ids)}
-        self._leave(np.array([name in row_of for name in self.sample_ids], np.bool_))
+        self._keep(frame[wanted & frame["sample_id"].isin(row_of).to_numpy()])
         self._row_of = np.array([row_of[name] for name in self.sample_ids], np.int64)
 
     def _rows(self, positions: NDArray[np.int64]) -> torch.Tensor:
@@ -156,7 +153,6 @@ class PhotoDataset(_Photos):
         cache: Literal["disk", "none"] = "disk",
         transform: Callable[[torch.Tensor], Any] | None = None,
     ) -> None:
-        _refuse_unknown("split", split, (None, *SPLITS))
         _refuse_unknown("cache", cache, ("disk", "none"))
         if size_px < 1:
             raise UsageError(
@@ -165,19 +161,17 @@ class PhotoDataset(_Photos):
                 why="there is nothing to see in them",
                 try_="size_px=224",
             )
-        super().__init__(out, None, transform)
-        everything = tuple(self.sample_ids)
+        frame, wanted = self._open(out, split, transform)
+        everything = tuple(frame["sample_id"].tolist())
         canvas = Canvas(TilePlan(), Preprocess(size_px, 1.0, "center", "bicubic", _MEAN, _MEAN))
         folder = self.workspace.root / "pixels" / f"dataset-{pixel_recipe(canvas)[:8]}"
         free_bytes = shutil.disk_usage(self.workspace.root).free + held_bytes(folder)
         plan = plan_cache(len(everything), size_px, size_px, ram_budget_bytes=0, disk_free_bytes=free_bytes, mode=cache)
-        self._stored = StoredPixels(everything, tuple(self.paths), ("",) * len(everything), canvas, plan, folder)
+        self._stored = StoredPixels(everything, tuple(frame["path"].tolist()), ("",) * len(everything), canvas, plan, folder)
         self.failed: dict[str, str] = self._fill() if cache == "disk" else {}
         self._opened: Any = None
-        self.split = split
-        sides = zip(everything, self._sides, strict=True)
-        wanted = np.array([name not in self.failed and split in (None, side) for name, side in sides], np.bool_)
-        self._leave(wanted)
+        wanted = wanted & ~frame["sample_id"].isin(list(self.failed)).to_numpy()
+        self._keep(frame[wanted])
         self._row_of = np.flatnonzero(wanted)
 
     def _fill(self) -> dict[str, str]:
