@@ -273,22 +273,22 @@ def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
 
 
 def recall_splits_before(session: Session, scan: Scan) -> pd.DataFrame | None:
-    """The earlier manifest, with the sides of photos that were left out for a while and are back."""
+    """The earlier manifest, with the splits of photos that were left out for a while and are back."""
     workspace = session.workspace
     recalled = recall_manifest(workspace.manifest_file, session.warn)
     return keep_left_out(recalled, dropped=scan.dropped, folder=workspace.curation, warn=session.warn)
 
 
 def tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> pd.DataFrame | None:
-    """The earlier manifest, with one side for each group that corrections made: no other sample has to change sides for it."""
+    """The earlier manifest, with one split for each group that corrections made: no other sample has to move for it."""
     if previous is None or not corrected.tied:
         return previous
     frame = corrected.samples.frame
     group_of = dict(zip(frame["sample_id"].tolist(), frame["group"].tolist(), strict=True))
     groups = [group_of[name] if name in corrected.tied else "" for name in previous["sample_id"].tolist()]
     columns = [name for name in ("split", "fold") if name in previous.columns]
-    sides = {name: one_split(groups, [str(one) for one in previous[name].tolist()]) for name in columns}
-    return previous.assign(**sides, **{MOVED: sides["split"] != previous["split"].to_numpy()})
+    splits = {name: one_split(groups, [str(one) for one in previous[name].tolist()]) for name in columns}
+    return previous.assign(**splits, **{MOVED: splits["split"] != previous["split"].to_numpy()})
 
 
 def _let_train(samples: Samples, corrected: CorrectedSamples) -> Samples:
@@ -303,8 +303,8 @@ def _tell_moved(session: Session, previous: pd.DataFrame | None, samples: Sample
     """Figures of runs that were judged on other photos are no longer comparable: that is said where it comes about."""
     moved, runs = count_moved(previous, samples), listing.names(session.workspace.experiments, prefix="exp_")
     if moved and runs:
-        changed = f"{moved:,} of {format_count(len(samples), 'sample')} changed sides"
-        why = "photos that decisions put in one group are on one side" if tied else "the splits are drawn anew"
+        changed = f"{moved:,} of {format_count(len(samples), 'sample')} changed splits"
+        why = "photos that decisions put in one group are in one split" if tied else "the splits are drawn anew"
         session.warn(f"{why}, {changed}: runs before this ({list_some(runs)}) were judged on other photos")
 
 

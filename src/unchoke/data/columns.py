@@ -91,7 +91,7 @@ def _refuse_contradictions(source: DataSource) -> None:
 
 
 def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: Sequence[str | None] = ()) -> None:
-    """Refuse an input that is given twice, that is what shall be learnt, or that only says which image and side a row is."""
+    """Refuse an input that is given twice, that is what shall be learnt, or that only says which image and split a row is."""
     for name in inputs:
         if name in learnt:
             raise UsageError(
@@ -101,7 +101,7 @@ def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: 
                 try_=f"leave out --input {shlex.quote(name)}",
             )
         if name in taken or inputs.count(name) > 1:
-            why = "the column says which image a row is about, or which side it is on" if name in taken else "it was given twice"
+            why = "the column says which image a row is about, or which split it is in" if name in taken else "it was given twice"
             raise UsageError(
                 f"{name!r} cannot be an input",
                 code="bad-input-column",

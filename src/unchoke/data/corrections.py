@@ -236,7 +236,7 @@ class CorrectedSamples:
     used: dict[str, int]
     added: frozenset[str] = frozenset()
     tied: frozenset[str] = frozenset()
-    """Samples in groups that corrections made or joined: they must go to one side, whatever was said of them before."""
+    """Samples in groups that corrections made or joined: they must go to one split, whatever was said of them before."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -336,7 +336,7 @@ def _with_values(samples: Samples, corrections: Corrections, ids: set[str]) -> t
 
 
 def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple[Samples, int, frozenset[str]]:
-    """Samples that were tied become one group, with all that were in one group with any of them, and have one given side."""
+    """Samples that were tied become one group, with all that were in one group with any of them, and have one given split."""
     pairs = sorted((photo, other) for photo, other in ties.items() if photo in ids and other in ids)
     if not pairs:
         return samples, 0, frozenset()
@@ -355,22 +355,22 @@ def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple
     tied = {root(own[photo]) for photo, _ in pairs}
     merged = [root(own[name]).removeprefix("group ") if root(own[name]) in tied else "" for name in names]
     joined = [one or group for one, group in zip(merged, groups, strict=True)]
-    sides = one_split(merged, samples.frame["split"].tolist())
+    splits = one_split(merged, samples.frame["split"].tolist())
     told = samples.group_name or "corrections"
-    changed = replace(samples.with_columns(group=_text(joined), split=_text(sides)), group_name=told)
+    changed = replace(samples.with_columns(group=_text(joined), split=_text(splits)), group_name=told)
     return changed, len(pairs), frozenset(name for name, one in zip(names, merged, strict=True) if one)
 
 
-def one_split(groups: Sequence[str], sides: Sequence[str]) -> list[str]:
-    """Sides such that each group has one: where most of it was; where that is undecided, the side that trains, if it is among
+def one_split(groups: Sequence[str], splits: Sequence[str]) -> list[str]:
+    """Splits such that each group has one: where most of it was; where that is undecided, train, if it is among
     them.
     """
     votes: dict[str, Counter[str]] = defaultdict(Counter)
-    for group, side in zip(groups, sides, strict=True):
-        if group and side:
-            votes[group][side] += 1
-    chosen = {group: max(counts, key=lambda side: (counts[side], side == "train", side)) for group, counts in votes.items()}
-    return [chosen[group] if side and group in chosen else side for group, side in zip(groups, sides, strict=True)]
+    for group, split in zip(groups, splits, strict=True):
+        if group and split:
+            votes[group][split] += 1
+    chosen = {group: max(counts, key=lambda split: (counts[split], split == "train", split)) for group, counts in votes.items()}
+    return [chosen[group] if split and group in chosen else split for group, split in zip(groups, splits, strict=True)]
 
 
 def _text(cells: list[str]) -> pd.Series[str]:

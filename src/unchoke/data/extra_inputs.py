@@ -93,7 +93,13 @@ def _conflict(name: str, images: list[str]) -> list[Finding]:
 def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequence[str]) -> NDArray[np.float32] | None:
     """(pictures, names): the inputs `names` of each of `paths`; None for a run that takes none."""
     if not names:
-        _refuse_needless(file)
+        if file is not None:
+            raise UsageError(
+                f"--inputs {file} has no use",
+                code="inputs-not-used",
+                why="the run was trained on pictures alone",
+                try_="leave --inputs out, or name a run that was trained with --input",
+            )
         return None
     if file is None:
         raise UsageError(
@@ -103,7 +109,14 @@ def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequ
             try_="--inputs TABLE.csv, with a column of picture names and those columns",
         )
     place = locate(file)
-    table = _read(place, names)
+    if not place.is_file():
+        raise UsageError(
+            f"no such table: {file}", code="no-such-file", why="--inputs names a file that exists", try_="check the path"
+        )
+    table = read_table(place)
+    if not len(table):
+        raise no_rows(place)
+    require_columns(table, {"which the run was trained with": list(names)})
     key, found = _choose_key(table, names, paths)
     _refuse_unmatched(place, key, found)
     wanted = table[table[key].isin([cells[0] for cells in found.values()])]
@@ -117,28 +130,6 @@ def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequ
         )
     rows = settled.loc[[found[path][0] for path in paths], [input_column(name) for name in names]]
     return rows.to_numpy(dtype=np.float32)
-
-
-def _refuse_needless(file: Path | str | None) -> None:
-    if file is not None:
-        raise UsageError(
-            f"--inputs {file} has no use",
-            code="inputs-not-used",
-            why="the run was trained on pictures alone",
-            try_="leave --inputs out, or name a run that was trained with --input",
-        )
-
-
-def _read(file: DataPlace, names: Sequence[str]) -> pd.DataFrame:
-    if not file.is_file():
-        raise UsageError(
-            f"no such table: {file}", code="no-such-file", why="--inputs names a file that exists", try_="check the path"
-        )
-    table = read_table(file)
-    if not len(table):
-        raise no_rows(file)
-    require_columns(table, {"which the run was trained with": list(names)})
-    return table
 
 
 def _choose_key(table: pd.DataFrame, names: Sequence[str], paths: Sequence[str]) -> tuple[str, Found]:

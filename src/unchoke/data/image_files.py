@@ -309,90 +309,78 @@ def match_rows(
         elif not hits and excluded is not None and excluded.find(cell):
             positions[row] = LEFT_OUT
     matches = Matches(positions)
-    matches.findings += (
-        _missing(table, cells, positions, key, failure_rate) + _several(several, files, key) + _shared(cells, positions, files)
-    )
+    matches.findings += _diagnose_matches(table, cells, matches, files, several, key, failure_rate)
     return matches
 
 
-def _missing(
-    table: pd.DataFrame, cells: list[str], positions: npt.NDArray[np.int64], key: str, failure_rate: float
-) -> list[Finding]:
-    mask = positions == NO_FILE
-    if not mask.any():
-        return []
-    names = [cells[row] for row in np.flatnonzero(mask)]
-    shown = list_some([repr(name) for name in names])
-    return [
-        Finding(
+def _diagnose_matches(
+    table: pd.DataFrame,
+    cells: list[str],
+    matches: Matches,
+    files: Sequence[FileEntry],
+    several: dict[str, list[int]],
+    key: str,
+    failure_rate: float,
+) -> Iterator[Finding]:
+    """Rows without a file, cells that could mean several, and different cells that lead to one file.
+
+    Equal cells are reported as duplicate ids instead.
+    """
+    positions = matches.positions
+    missing = positions == NO_FILE
+    if missing.any():
+        names = [cells[row] for row in np.flatnonzero(missing)]
+        yield Finding(
             "rows-without-file",
-            f"{format_count(len(names), 'row')} of {len(cells):,} without an image file: {shown}",
+            f"{format_count(len(names), 'row')} of {len(cells):,} without an image file: {list_some(list(map(repr, names)))}",
             severity="error",
             evidence={
                 "count": len(names),
                 "column": key,
                 "cells": names[:1000],
-                "rows": name_rows(table, mask)[:1000],
+                "rows": name_rows(table, missing)[:1000],
                 "failed_share": round(len(names) / len(cells), 5),
                 "limit_share": failure_rate,
             },
             fix="add the files, add their folder with --images, or remove the rows",
         )
-    ]
-
-
-def _several(several: dict[str, list[int]], files: Sequence[FileEntry], key: str) -> list[Finding]:
-    if not several:
-        return []
-    shown = [f"{cell!r} → {list_some(_told_apart([files[hit] for hit in hits]), limit=3)}" for cell, hits in several.items()]
-    paths = tuple(files[hit].path for hits in several.values() for hit in hits)
-    return [
-        Finding(
+    if several:
+        meant = {cell: [files[hit] for hit in hits] for cell, hits in several.items()}
+        shown = [f"{cell!r} → {list_some(_told_apart(found), limit=3)}" for cell, found in list(meant.items())[:3]]
+        paths = tuple(one.path for found in meant.values() for one in found)
+        named = {cell: [one.path for one in found] for cell, found in list(meant.items())[:100]}
+        yield Finding(
             "ambiguous-file",
-            f"{format_count(len(several), 'cell')} of {key!r} could mean several files: {'; '.join(shown[:3])}",
+            f"{format_count(len(several), 'cell')} of {key!r} could mean several files: {'; '.join(shown)}",
             severity="error",
             path=paths[0],
             paths=paths,
-            evidence={
-                "count": len(several),
-                "cells": {cell: [files[hit].path for hit in hits] for cell, hits in list(several.items())[:100]},
-            },
+            evidence={"count": len(several), "cells": named},
             fix="write the path below the image folder in the table, or name fewer folders with --images",
         )
-    ]
-
-
-def _told_apart(files: Sequence[FileEntry]) -> list[str]:
-    """Files with as many of their folders as it takes to tell them apart, whichever image folder they are in."""
-    common = os.path.commonpath([os.path.dirname(entry.path) for entry in files])  # noqa: PTH120 (text)
-    return [repr(os.path.relpath(entry.path, common).replace(os.sep, "/")) for entry in files]
-
-
-def _shared(cells: list[str], positions: npt.NDArray[np.int64], files: Sequence[FileEntry]) -> list[Finding]:
-    """Different cells that lead to one file; equal cells are reported as duplicate ids instead."""
     counts = np.bincount(positions[positions >= 0], minlength=len(files))
     claims: dict[int, set[str]] = {int(position): set() for position in np.flatnonzero(counts > 1)}
     for row in np.flatnonzero(np.isin(positions, list(claims))) if claims else ():
         claims[int(positions[row])].add(cells[row])
-    shared = {position: sorted(claim) for position, claim in claims.items() if len(claim) > 1}
-    if not shared:
-        return []
-    paths = tuple(files[position].path for position in shared)
-    shown = [
-        f"{files[position].relative!r} ← {list_some([repr(cell) for cell in claim], limit=3)}"
-        for position, claim in shared.items()
-    ]
-    return [
-        Finding(
+    shared = {files[position]: sorted(claim) for position, claim in claims.items() if len(claim) > 1}
+    if shared:
+        paths = tuple(one.path for one in shared)
+        shown = [f"{one.relative!r} ← {list_some(list(map(repr, claim)), limit=3)}" for one, claim in list(shared.items())[:3]]
+        yield Finding(
             "rows-share-file",
-            f"{format_count(len(shared), 'file')} claimed by several rows: {'; '.join(shown[:3])}",
+            f"{format_count(len(shared), 'file')} claimed by several rows: {'; '.join(shown)}",
             severity="error",
             path=paths[0],
             paths=paths,
             evidence={"count": len(shared)},
             fix="give each image one row, or write the path so that it leads to one file",
         )
-    ]
+
+
+def _told_apart(files: Sequence[FileEntry]) -> list[str]:
+    """Files with as many of their folders as it takes to tell them apart, whichever image folder they are in."""
+    common = os.path.commonpath([os.path.dirname(entry.path) for entry in files])  # noqa: PTH120 (text)
+    return [repr(os.path.relpath(entry.path, common).replace(os.sep, "/")) for entry in files]
 
 
 def diagnose_unused(files: Sequence[FileEntry], matches: Matches, *, strict: bool = False) -> list[Finding]:

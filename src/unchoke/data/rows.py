@@ -372,6 +372,9 @@ def _read_folds(table: pd.DataFrame, source: DataSource, keep: npt.NDArray[np.in
 # -- long tables: one row per image and target -----------------------------------------------------------------------------------
 
 
+_PAIRS = ("image and target", "images and targets")
+
+
 def widen(
     table: pd.DataFrame,
     columns: Columns,
@@ -448,17 +451,13 @@ def _conflicts(rows: pd.DataFrame, key: str, name: str, value: str, bad_keys: se
     findings = []
     if len(clashing):
         pairs = [f"{image} {target}" for image, target in zip(clashing[key], clashing[name], strict=True)]
-        text = f"{_pairs(len(pairs))} with several different values: {list_some(pairs)}"
+        text = f"{format_count(len(pairs), *_PAIRS)} with several different values: {list_some(pairs)}"
         fix = "keep one row for each image and target"
         findings.append(Finding("conflicting-targets", text, severity="error", evidence={"pairs": pairs[:1000]}, fix=fix))
     if harmless := len(distinct) - len(clashing):
-        text = f"{_pairs(harmless)} given more than once, with the same value"
+        text = f"{format_count(harmless, *_PAIRS)} given more than once, with the same value"
         findings.append(Finding("duplicate-rows", text, evidence={"pairs": harmless}, fix="remove the repeated rows"))
     return findings
-
-
-def _pairs(count: int) -> str:
-    return format_count(count, "image and target", "images and targets")
 
 
 def _gaps(wide: pd.DataFrame, key: str, bad_keys: set[str]) -> list[Finding]:
@@ -471,7 +470,7 @@ def _gaps(wide: pd.DataFrame, key: str, bad_keys: set[str]) -> list[Finding]:
     return [
         Finding(
             "missing-targets",
-            f"{_pairs(len(pairs))} without a row: {list_some(pairs)}",
+            f"{format_count(len(pairs), *_PAIRS)} without a row: {list_some(pairs)}",
             severity="error",
             evidence={"pairs": pairs[:1000], "images": len(lacking)},
             fix=f"add the rows, or name with --target only the targets that every {key!r} has",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,9 +116,16 @@ def scan_folders(source: DataSource) -> Scan:
     if by_split:
         choices.append(Choice("split", "from the folders", "the folders directly inside are named after splits"))
     unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
-    findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split, dropped=dropped)
-    findings += [] if likely is None else diagnose_ungrouped(likely, splits)
-    return Scan(samples, [*exclusion.findings, *findings, *diagnose_labels(samples)], choices, dropped)
+    findings = [
+        *exclusion.findings,
+        *diagnose_names(found, failure_rate=source.failure_rate),
+        *diagnose_special(found.special),
+        *_diagnose_others(found.others, unplaced, strict=source.strict),
+        *([] if by_split else _diagnose_root(root, found, set(labels), dropped)),
+        *([] if likely is None else diagnose_ungrouped(likely, splits)),
+        *diagnose_labels(samples),
+    ]
+    return Scan(samples, findings, choices, dropped)
 
 
 def _refuse_columns(source: DataSource) -> None:
@@ -180,75 +187,52 @@ def _no_classes(root: DataPlace, found: FolderFiles) -> UsageError:
     )
 
 
-def _diagnose_tree(
-    source: DataSource,
-    found: FolderFiles,
-    unplaced: list[FileEntry],
-    *,
-    labels: set[str],
-    by_split: bool,
-    dropped: Iterable[str],
-) -> list[Finding]:
-    of_names = diagnose_names(found, failure_rate=source.failure_rate)
-    findings = of_names + diagnose_special(found.special) + _foreign(found.others)
-    if unplaced:
-        findings.append(_unplaced(unplaced, strict=source.strict))
-    if not by_split:
-        findings += _empty_classes(source.data, found, labels, dropped) + _table_beside(source.data, found)
-    return findings
-
-
-def _foreign(others: list[str]) -> list[Finding]:
-    counts = Counter(suffix_of(name) or "no extension" for name in others)
-    foreign = {suffix: count for suffix, count in sorted(counts.items()) if suffix in FOREIGN_IMAGE_SUFFIXES}
-    rest = {suffix: count for suffix, count in sorted(counts.items()) if suffix not in FOREIGN_IMAGE_SUFFIXES}
-    findings = []
+def _diagnose_others(others: list[str], unplaced: list[FileEntry], *, strict: bool) -> Iterator[Finding]:
+    """Files that are not used: pictures in foreign formats, no pictures at all, pictures outside every class folder."""
+    counts = sorted(Counter(suffix_of(name) or "no extension" for name in others).items())
+    foreign = {suffix: count for suffix, count in counts if suffix in FOREIGN_IMAGE_SUFFIXES}
+    rest = {suffix: count for suffix, count in counts if suffix not in FOREIGN_IMAGE_SUFFIXES}
     if foreign:
         text = f"{format_count(sum(foreign.values()), 'picture')} in formats that cannot be decoded here: {', '.join(foreign)}"
-        findings.append(Finding("unsupported-files", text, evidence=foreign, fix="convert them to JPEG or PNG"))
+        yield Finding("unsupported-files", text, evidence=foreign, fix="convert them to JPEG or PNG")
     if rest:
         text = f"{format_count(sum(rest.values()), 'file')} that are no images: {', '.join(rest)}"
-        findings.append(Finding("other-files", text, severity="info", evidence=rest))
-    return findings
+        yield Finding("other-files", text, severity="info", evidence=rest)
+    if unplaced:
+        paths = tuple(entry.path for entry in unplaced)
+        names = list_some([repr(entry.relative) for entry in unplaced])
+        yield Finding(
+            "files-without-class",
+            f"{format_count(len(paths), 'image')} outside every class folder: {names}",
+            severity="error" if strict else "warning",
+            path=paths[0],
+            paths=paths,
+            evidence={"files": len(paths)},
+            fix="they are not used: move them into the folder of their class, or leave them out with --exclude",
+        )
 
 
-def _unplaced(unplaced: list[FileEntry], *, strict: bool) -> Finding:
-    paths = tuple(entry.path for entry in unplaced)
-    names = list_some([repr(entry.relative) for entry in unplaced])
-    return Finding(
-        "files-without-class",
-        f"{format_count(len(paths), 'image')} outside every class folder: {names}",
-        severity="error" if strict else "warning",
-        path=paths[0],
-        paths=paths,
-        evidence={"files": len(paths)},
-        fix="they are not used: move them into the folder of their class, or leave them out with --exclude",
-    )
-
-
-def _empty_classes(root: DataPlace, found: FolderFiles, labels: set[str], dropped: Iterable[str]) -> list[Finding]:
+def _diagnose_root(root: DataPlace, found: FolderFiles, labels: set[str], dropped: Iterable[str]) -> Iterator[Finding]:
+    """Folders directly in DATA that become no class, and a table that lies beside the folders."""
     files = {name for name in found.others if "/" not in name} | {e.relative for e in found.images if "/" not in e.relative}
-    names = [name for name in listing.names(root) if not name.startswith(".") and name not in files]
-    empty = [
-        name for name in names if name not in labels and (root / name).is_dir() and not (root / name / WORKSPACE_MARK).exists()
-    ]
-    if not empty:
-        return []
-    emptied = {name.partition("/")[0] for name in dropped}
-    shown = [f"{name!r} (corrections drop all of its images)" if name in emptied else repr(name) for name in empty]
-    text = f"{format_count(len(empty), 'folder')} without a usable image: {list_some(shown)}"
-    fix = "it becomes no class: add images to it or remove it"
-    if emptied & set(empty):
-        fix = "it becomes no class: take some of its images back by lines with an empty value, if that was not meant"
-    return [Finding("empty-class", text, path=str(root / empty[0]), evidence={"folders": empty}, fix=fix)]
-
-
-def _table_beside(root: DataPlace, found: FolderFiles) -> list[Finding]:
+    names = [name for name in listing.names(root) if not name.startswith(".") and name not in files and name not in labels]
+    empty = [name for name in names if (root / name).is_dir() and not (root / name / WORKSPACE_MARK).exists()]
+    if empty:
+        emptied = {name.partition("/")[0] for name in dropped} & set(empty)
+        shown = [f"{name!r} (corrections drop all of its images)" if name in emptied else repr(name) for name in empty]
+        fix = "add images to it or remove it"
+        if emptied:
+            fix = "take some of its images back by lines with an empty value, if that was not meant"
+        yield Finding(
+            "empty-class",
+            f"{format_count(len(empty), 'folder')} without a usable image: {list_some(shown)}",
+            path=str(root / empty[0]),
+            evidence={"folders": empty},
+            fix=f"it becomes no class: {fix}",
+        )
     tables = [name for name in found.others if "/" not in name and suffix_of(name) in TABLE_SUFFIXES[:2] + TABLE_SUFFIXES[3:]]
-    if not tables:
-        return []
-    return [
-        Finding(
+    if tables:
+        yield Finding(
             "table-beside-folders",
             f"{tables[0]!r} lies beside the folders, but the folder names are used as classes",
             path=str(root / tables[0]),
@@ -256,4 +240,3 @@ def _table_beside(root: DataPlace, found: FolderFiles) -> list[Finding]:
             fix="if the table holds the labels, give it instead of the folder",
             command=f"unchoke check {shlex.quote(str(root / tables[0]))} --images {shlex.quote(str(root))}",
         )
-    ]

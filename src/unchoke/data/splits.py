@@ -1,4 +1,4 @@
-"""Which side each sample is on: train, val or test. In: samples, options, the earlier manifest. Out: samples and the reason.
+"""Which split each sample is in: train, val or test. In: samples, options, the earlier manifest. Out: samples and the reason.
 
 Given splits and folds are kept; rows of the earlier manifest stay where they were, unless it tears groups apart that it did not
 know of: then all are drawn anew. The rest fill their class's quota in hash order. Samples of a group, or with the same bytes, are
@@ -47,9 +47,9 @@ class _Draw:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Sides to fill with their shares, and for each row its side so far (an index, `OPEN`, or `_ELSEWHERE`: not ours)."""
+    """Splits to fill with their shares, and for each row its split so far (an index, `OPEN`, or `_ELSEWHERE`: not ours)."""
 
-    sides: tuple[str, ...]
+    to_fill: tuple[str, ...]
     shares: tuple[float, ...]
     placed: Rows
     train: int | None
@@ -69,8 +69,8 @@ def assign_splits(
 ) -> tuple[Samples, list[Choice]]:
     """Give every sample a split.
 
-    `content` holds a digest per sample ("" where unknown): equal ones are kept on one side. With `folds`, or where the samples
-    say their folds themselves, fold number `fold` is the test side, the next one validates, and a `fold` column is kept. Of
+    `content` holds a digest per sample ("" where unknown): equal ones stay in one split. With `folds`, or where the samples
+    say their folds themselves, fold number `fold` is the test split, the next one validates, and a `fold` column is kept. Of
     several targets the one with the largest of `weights` is kept in proportion, else the first.
     """
     _refuse_shares(val_share, test_share)
@@ -88,24 +88,24 @@ def assign_splits(
         )
     codes, names = codes_of(samples.frame["split"])
     wanted = {"train": 1 - val_share - test_share, "val": val_share, "test": test_share}
-    sides = _open_sides(names, wanted)
-    shares = tuple(wanted[side] for side in sides)
-    free = np.isin(codes, [place for place, name in enumerate(names) if _is_free(name, names, sides)])
+    to_fill = _splits_to_fill(names, wanted)
+    shares = tuple(wanted[split] for split in to_fill)
+    free = np.isin(codes, [place for place, name in enumerate(names) if _is_free(name, names, to_fill)])
     earlier = recall_splits(previous, samples, "split", free=free)
-    placed = np.where(free, _renamed(earlier.splits, earlier.names, sides, OPEN), _renamed(codes, names, sides, _ELSEWHERE))
-    plan = _Plan(sides, tuple(share / sum(shares) for share in shares), placed, train=0)
+    placed = np.where(free, _renamed(earlier.splits, earlier.names, to_fill, OPEN), _renamed(codes, names, to_fill, _ELSEWHERE))
+    plan = _Plan(to_fill, tuple(share / sum(shares) for share in shares), placed, train=0)
     filled = _fill(samples, plan, draw)
-    every = [*sides, *(name for name in names if name not in sides)]
+    every = [*to_fill, *(name for name in names if name not in to_fill)]
     splits = np.where(filled == _ELSEWHERE, _renamed(codes, names, every, OPEN), filled)
     if not (splits == 0).any():
         raise _no_train(sorted({every[place] for place in np.unique(splits).tolist()}))
     done = samples.with_columns(split=text_of(splits, every))
-    return done, [_describe(done, names, sides, shares=wanted, earlier=earlier, draw=draw, num_open=_count(codes, names, ""))]
+    return done, [_describe(done, names, to_fill, shares=wanted, earlier=earlier, draw=draw, num_open=_count(codes, names, ""))]
 
 
-def _renamed(codes: Rows, names: Sequence[str], sides: Sequence[str], other: int) -> Rows:
-    """Numbers into `names` as numbers into `sides`; `other` for what is not there, or has no number."""
-    index = {side: number for number, side in enumerate(sides)}
+def _renamed(codes: Rows, names: Sequence[str], to_fill: Sequence[str], other: int) -> Rows:
+    """Numbers into `names` as numbers into `splits`; `other` for what is not there, or has no number."""
+    index = {split: number for number, split in enumerate(to_fill)}
     return np.array([*(index.get(name, other) for name in names), other], np.int32)[codes]
 
 
@@ -156,7 +156,7 @@ def sort_naturally(labels: Iterable[str]) -> list[str]:
 
 
 def _divide(samples: Samples, placed: Rows | None, *, folds: int, fold: int, draw: _Draw) -> Samples:
-    """The samples with their fold, and the side that follows from which fold is tested."""
+    """The samples with their fold, and the split that follows from which fold is tested."""
     placed = np.full(len(samples), OPEN, np.int32) if placed is None else placed
     numbers = _fill(samples, _Plan(tuple(map(str, range(folds))), (1 / folds,) * folds, placed, train=None), draw)
     if (num_filled := len(np.unique(numbers))) < folds:
@@ -165,66 +165,66 @@ def _divide(samples: Samples, placed: Rows | None, *, folds: int, fold: int, dra
     return samples.with_columns(split=text_of(splits, SPLITS), fold=numbers)
 
 
-def _is_free(name: str, names: Sequence[str], sides: tuple[str, ...]) -> bool:
-    """Whether rows of a given side are ours to place: those without one, and a given "train" that must yield a missing side."""
-    yields = bool(set(names) - {""}) and any(side not in names for side in sides)
+def _is_free(name: str, names: Sequence[str], to_fill: tuple[str, ...]) -> bool:
+    """Whether rows of a given split are ours to place: those without one, and a given "train" that must yield a missing split."""
+    yields = bool(set(names) - {""}) and any(split not in names for split in to_fill)
     return not name or (name == "train" and yields)
 
 
-def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ...]:
-    """The sides that may receive rows: all when nothing is given, else train and whatever the given splits lack."""
+def _splits_to_fill(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ...]:
+    """The splits that may receive rows: all when nothing is given, else train and whatever the given splits lack."""
     present = set(given) - {""}
-    lacking = [side for side in SPLITS[1:] if wanted[side] > 0 and side not in present]
+    lacking = [split for split in SPLITS[1:] if wanted[split] > 0 and split not in present]
     if not present or not lacking:
-        return tuple(side for side in SPLITS if wanted[side] > 0)
+        return tuple(split for split in SPLITS if wanted[split] > 0)
     return ("train", *lacking)
 
 
 def _fill(samples: Samples, plan: _Plan, draw: _Draw) -> Rows:
-    """A side for every open row; tied rows together, and with those of their kind that are placed already."""
+    """A split for every open row; tied rows together, and with those of their kind that are placed already."""
     groups = first_alike(samples.frame["group"])
     tied = _tie(groups, draw.content)
     placed = _follow(_follow(plan.placed, groups), tied)
     units, unit_of = _units(samples, tied, placed, draw)
-    sides = fill_columns(units, plan.shares, train=plan.train)
+    filled = fill_columns(units, plan.shares, train=plan.train)
     waiting = placed == OPEN
     placed = placed.copy()
-    placed[waiting] = sides[unit_of[waiting]]
+    placed[waiting] = filled[unit_of[waiting]]
     return placed
 
 
 def _follow(placed: Rows, kinds: Rows) -> Rows:
-    """Open rows join the side where most placed rows of their kind are; a kind is a number, below 0 for none."""
+    """Open rows join the split where most placed rows of their kind are; a kind is a number, below 0 for none."""
     voting, waiting = np.flatnonzero((placed >= 0) & (kinds >= 0)), np.flatnonzero((placed == OPEN) & (kinds >= 0))
     if not len(voting) or not len(waiting):
         return placed
-    num_sides = int(placed.max()) + 1
-    votes, counts = np.unique(kinds[voting].astype(np.int64) * num_sides + placed[voting], return_counts=True)
-    kind, side = votes // num_sides, votes % num_sides
-    ranked = np.lexsort((side, -counts, kind))
+    num_splits = int(placed.max()) + 1
+    votes, counts = np.unique(kinds[voting].astype(np.int64) * num_splits + placed[voting], return_counts=True)
+    kind, split = votes // num_splits, votes % num_splits
+    ranked = np.lexsort((split, -counts, kind))
     leaders = ranked[np.flatnonzero(np.diff(kind[ranked], prepend=-1))]
     found = np.searchsorted(kind[leaders], kinds[waiting])
     found = np.minimum(found, len(leaders) - 1)
     known = kind[leaders][found] == kinds[waiting]
     followed = placed.copy()
-    followed[waiting[known]] = side[leaders][found[known]]
+    followed[waiting[known]] = split[leaders][found[known]]
     return followed
 
 
 def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[UnitColumns, Rows]:
-    """Units, and the unit of each row: tied rows on one side together, hashed by their first group, else by their first name.
+    """Units, and the unit of each row: tied rows in one split together, hashed by their first group, else by their first name.
 
     A row that is elsewhere is in no unit; its number means nothing.
     """
     first_row, unit_of, sizes = _numbered(tied, placed)
     names, groups = TextColumn(samples.frame["sample_id"]), TextColumn(samples.frame["group"])
     strata = _strata(samples, draw.target)
-    stratum, side = strata[first_row], placed[first_row]
+    stratum, split = strata[first_row], placed[first_row]
     several: dict[int, str] = {}
     in_units = np.flatnonzero(placed != _ELSEWHERE)
     for unit, members in _members(unit_of, in_units[sizes[unit_of[in_units]] > 1]):
         stratum[unit] = _commonest(strata[members].tolist())
-        if side[unit] == OPEN:
+        if split[unit] == OPEN:
             several[unit] = min((groups[row] for row in members.tolist() if groups[row]), default="") or min(
                 names[row] for row in members.tolist()
             )
@@ -233,16 +233,16 @@ def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[Uni
         row = int(first_row[unit])
         return several.get(unit) or groups[row] or names[row]
 
-    hashed, waiting = np.zeros(len(sizes), np.float64), np.flatnonzero(side == OPEN)
+    hashed, waiting = np.zeros(len(sizes), np.float64), np.flatnonzero(split == OPEN)
     for start in range(0, len(waiting), _ROWS_AT_ONCE):
         some = waiting[start : start + _ROWS_AT_ONCE]
         keys = zip(some.tolist(), groups.at(first_row[some]), names.at(first_row[some]), strict=True)
         hashed[some] = [hash_unit(draw.seed, several.get(unit) or group or sample) for unit, group, sample in keys]
-    return UnitColumns(stratum, sizes, side, hashed, name), unit_of
+    return UnitColumns(stratum, sizes, split, hashed, name), unit_of
 
 
 def _numbered(tied: Rows, placed: Rows) -> tuple[Rows, Rows, Rows]:
-    """Units in the order of what ties them and of their sides: the first row of each, the unit of each row, and their sizes."""
+    """Units in the order of what ties them and of their splits: the first row of each, the unit of each row, and their sizes."""
     kind = row_type(len(tied))
     rows = np.flatnonzero(placed != _ELSEWHERE).astype(kind)
     key = tied[rows].astype(np.int64)
@@ -289,7 +289,7 @@ def _strata(samples: Samples, target: str) -> Rows:
 def _describe(
     done: Samples,
     given: Sequence[str],
-    sides: tuple[str, ...],
+    to_fill: tuple[str, ...],
     *,
     shares: dict[str, float],
     earlier: EarlierSplits,
@@ -300,10 +300,10 @@ def _describe(
     memory = earlier.describe("split")
     if not any(given):
         return Choice("split", made, f"no split was given{memory}", _evidence(done))
-    missing = [side for side in sides if side not in given]
+    missing = [split for split in to_fill if split not in given]
     if missing:
         value = f"as given, {' and '.join(missing)} taken from train ({made})"
-        return Choice("split", value, f"the given splits have no {' and no '.join(missing)} side{memory}", _evidence(done))
+        return Choice("split", value, f"the given splits have no {' and no '.join(missing)} split{memory}", _evidence(done))
     reason = (
         f"{format_count(num_open, 'sample')} had no split and filled the quotas{memory}"
         if num_open
@@ -323,7 +323,7 @@ def _manner(samples: Samples, draw: _Draw) -> str:
 
 def _evidence(samples: Samples) -> dict[str, int]:
     codes, names = codes_of(samples.frame["split"])
-    return {side: _count(codes, names, side) for side in SPLITS}
+    return {split: _count(codes, names, split) for split in SPLITS}
 
 
 def _refuse_shares(val_share: float, test_share: float) -> None:
