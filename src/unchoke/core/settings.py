@@ -38,7 +38,7 @@ from unchoke.core.units import format_count, parse_bytes
 from unchoke.core.urls import refuse_secrets
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
 HeadKind = Literal["linear", "mlp", "attention"]
 FusionKind = Literal["mean", "film", "attention"]
@@ -689,15 +689,12 @@ def help_of(name: str, command: str) -> str:
     text = option.help_for_scenes if option.help_for_scenes and command in SCENES else option.help
     if not option.shows_default or default is None or default in ("", [], {}):
         return text
-    return f"{text.removesuffix('.')} (default {_shown_default(default)})."
-
-
-def _shown_default(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    shown = ",".join(map(str, default)) if isinstance(default, list) else str(default)
+    if isinstance(default, bool):
+        shown = "yes" if default else "no"
+    elif isinstance(default, float):
+        shown = f"{default:g}"
+    return f"{text.removesuffix('.')} (default {shown})."
 
 
 def flag(name: str) -> str:
@@ -714,25 +711,33 @@ def validate(values: dict[str, Any]) -> Settings:
     """`Settings` from plain values; every wrong one is listed at once."""
     from pydantic import ValidationError
 
-    refuse_secrets(*(item for name in OPTIONS if OPTIONS[name].path for item in _several(values.get(name))))
+    for name in (name for name, option in OPTIONS.items() if option.path):
+        named = values.get(name)
+        refuse_secrets(*(named if isinstance(named, list | tuple) else (named,)))
     try:
         return _checked().validate_python(values)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, item['loc']))}: {_sentence(item['msg'])} (got {item['input']!r})" for item in error.errors()
-        ]
+        problems = []
+        for item in error.errors():
+            own = item["msg"].removeprefix("Value error, ")
+            message = own if own != item["msg"] else own.lower()
+            problems.append(f"{'.'.join(map(str, item['loc']))}: {message} (got {item['input']!r})")
+        concerned = list(dict.fromkeys(str(item["loc"][0]) for item in error.errors()))
+        names = tuple(name for name in concerned if name in OPTIONS)
+        near = [next(iter(get_close_matches(name, OPTIONS, n=1)), "") for name in concerned]
+        explained = " and ".join(dict.fromkeys(flag(name) if name else "every option" for name in near))
+        taken = [OPTIONS[name].commands for name in names]
+        command = "fit" if all("fit" in commands for commands in taken) else "segment train"
+        if any(set(commands) <= set(TILE) for commands in taken):
+            command = "tile"
         told = SettingsError(
             f"{format_count(len(problems), 'setting')} cannot be used: {'; '.join(problems)}",
             code="bad-settings",
             why="each option has a range that makes sense",
-            try_=f"unchoke {_explaining(error)} --help-all, which explains {_named(error)}",
+            try_=f"unchoke {command} --help-all, which explains {explained}",
         )
-        told.names = tuple(name for name in _concerned(error) if name in OPTIONS)
+        told.names = names
         raise told from error
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 @cache
@@ -743,35 +748,12 @@ def _checked() -> "TypeAdapter[Settings]":
     return TypeAdapter(Settings)
 
 
-def _sentence(message: str) -> str:
-    own = message.removeprefix("Value error, ")
-    return own if own != message else message.lower()
-
-
-def _explaining(error: "ValidationError") -> str:
-    """The command whose help has the options concerned."""
-    taken = [OPTIONS[name].commands for name in _concerned(error) if name in OPTIONS]
-    if any(set(commands) <= set(TILE) for commands in taken):
-        return "tile"
-    return "fit" if all("fit" in commands for commands in taken) else "segment train"
-
-
 def explained_by(error: SettingsError, command: str) -> SettingsError:
     """The same error, pointing to the help of the command that was typed, where that has the options concerned."""
     function = command.replace(" ", "_")
     if error.names and all(function in OPTIONS[name].commands for name in error.names):
         error.try_ = re.sub(r"^unchoke .*? --help-all", f"unchoke {command} --help-all", error.try_)
     return error
-
-
-def _concerned(error: "ValidationError") -> list[str]:
-    return list(dict.fromkeys(str(item["loc"][0]) for item in error.errors()))
-
-
-def _named(error: "ValidationError") -> str:
-    """The options concerned as they are typed; an unknown one gives the nearest that exists."""
-    known = [next(iter(get_close_matches(name, OPTIONS, n=1)), "every option") for name in _concerned(error)]
-    return " and ".join(name if " " in name else flag(name) for name in dict.fromkeys(known))
 
 
 def preset_values(name: str) -> dict[str, Any]:
@@ -808,11 +790,7 @@ def refuse_unknown(place: str, unknown: set[str]) -> None:
 
 def as_options(settings: Settings) -> list[str]:
     """The words that give these settings after `unchoke fit DATA`: the preset, and what differs from it and from the defaults."""
-    words: list[str] = []
-    for name, value in differing(settings).items():
-        if name != "data":
-            words += _words(name, value)
-    return words
+    return [word for name, value in differing(settings).items() if name != "data" for word in _words(name, value)]
 
 
 def typed_options(typed: dict[str, Any]) -> list[str]:
