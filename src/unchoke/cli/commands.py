@@ -167,12 +167,12 @@ def predict(
         typer.Option("--inputs", metavar="PATH", help="Table with the images' extra columns, for a run trained with --input."),
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="The probability of every class, as p/NAME.")] = False,
-    top: Annotated[int | None, typer.Option("--top", help="So many guesses, the likeliest first.")] = None,
+    top: Annotated[int | None, typer.Option("--top", help="Number of guesses, the most likely first.")] = None,
     unsure_below: Annotated[
         float | None, typer.Option("--unsure-below", help='Call images "unsure" whose class is less probable than this.')
     ] = None,
     level: Annotated[
-        float | None, typer.Option("--level", help="Of values: the share that their intervals are to hold (default 0.9).")
+        float | None, typer.Option("--level", help="Share of true values that the intervals hold (default 0.9).")
     ] = None,
     corrections: Annotated[
         str | None,

@@ -64,8 +64,8 @@ _SPELLINGS = {
 }
 _OURS = {word: ours for ours, words in _SPELLINGS.items() for word in words.split()}
 _OTHER_VALUES = {
-    "--sub-batch": "a step adds up parts of --sub-batch samples: 4 parts of a batch of 32 are --sub-batch 8",
-    "--cut": "what trains is said by the cut: end (heads), -4 (the last 4 blocks), none (everything)",
+    "--sub-batch": "a step accumulates micro-batches of --sub-batch samples: 4 of them in a batch of 32 are --sub-batch 8",
+    "--cut": "the cut says what trains: end (heads), -4 (the last 4 blocks), none (everything)",
     "--train-precision": "it takes f32, bf16 or f16",
     "--devices": "it takes the number of processes that train together; one device is --device cuda:0",
 }

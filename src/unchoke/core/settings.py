@@ -177,9 +177,9 @@ class Settings:
             commands=INSPECT,
         ),
     ] = False
-    drop_duplicates: Annotated[bool, _photos("Of photos with the same bytes and the same label, use one.", commands=INSPECT)] = (
-        False
-    )
+    drop_duplicates: Annotated[
+        bool, _photos("Use only one of several photos with the same bytes and label.", commands=INSPECT)
+    ] = False
     target: Annotated[
         tuple[str, ...],
         _photos(
@@ -198,10 +198,10 @@ class Settings:
     group: Annotated[
         str | None,
         _data(
-            "Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. "
+            "Column whose groups stay in one split: all pictures of a lesion, a patient, a plant. "
             "path:plot reads it from names like plot12; 'none' forgets it.",
-            help_for_scenes="Column that must not be torn apart by the split: scenes of one place or day. 'none' forgets it.",
-            brief="Column the split must not tear apart, as patients.",
+            help_for_scenes="Column whose groups stay in one split: scenes of one place or day. 'none' forgets it.",
+            brief="Column whose groups stay in one split, as patients.",
         ),
     ] = None
     split: Annotated[str | None, _data("Column with train, val or test. Left out, a stratified split is made and kept.")] = None
@@ -224,7 +224,7 @@ class Settings:
     max_failures: Annotated[
         float,
         Interval(ge=0, le=1),
-        _data("Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run stops."),
+        _data("Stop if a larger share of the images is missing, cannot be read, or is a copy in another split."),
     ] = 0.05
     positive: Annotated[bool, _photos("Targets are never negative: the outputs cannot be either.", tells_runs_apart=True)] = False
     sums: Annotated[
@@ -240,7 +240,7 @@ class Settings:
         dict[str, Weight],
         ValueParser(parse_weights),
         _photos(
-            "NAME=W: what this target counts in loss and score; repeat it for several.",
+            "NAME=W: weight of this target in loss and score; repeat it for several.",
             flag="--target-weight",
             tells_runs_apart=True,
         ),
@@ -276,9 +276,7 @@ class Settings:
             remembered=False,
         ),
     ] = None
-    edges: Annotated[
-        Literal["smaller", "padded"], _tiles("smaller or padded: what becomes of windows at the right and lower edge.")
-    ] = "smaller"
+    edges: Annotated[Literal["smaller", "padded"], _tiles("smaller or padded: windows at the right and lower edge.")] = "smaller"
     normalise: Annotated[
         Annotated[str, ValueParser(parse_normalise)] | None,
         _scenes(
@@ -541,7 +539,7 @@ class Settings:
     refit: Annotated[
         bool | None,
         _trained(
-            "Train the head that val picked once more, on train and val together (default: yes); val figures are of before.",
+            "Train the best head once more on train and val together (default: yes); val figures are from before.",
             commands=TRAIN,
             heads_only=True,
         ),
@@ -550,7 +548,7 @@ class Settings:
         float | None,
         Interval(gt=0, le=100_000),
         _trained(
-            "How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they gave.",
+            "Time limit: one candidate model after the other while time lasts, then a blend of them.",
             brief="How long you will wait for the best model.",
             commands=("fit", "train"),
         ),
@@ -568,14 +566,17 @@ class Settings:
     sub_batch: Annotated[
         int | None,
         Interval(ge=1, le=MOST_COUNT),
-        _machine("Samples that go through the network at once; a step adds up several. Left out, what fits."),
+        _machine("Samples of a micro-batch; a step accumulates the gradients of several. Left out, what fits."),
     ] = None
     eval_batch: Annotated[
         int | None, Interval(ge=1, le=MOST_COUNT), _machine("Samples at once where no gradients are needed. Left out, what fits.")
     ] = None
     grad_ckpt: Annotated[
         bool | None,
-        _machine("Compute activations twice to save memory. Left out, only where it is needed.", commands=(*TRAIN, "budget")),
+        _machine(
+            "Gradient checkpointing: activations are computed twice to save memory. Left out, only where needed.",
+            commands=(*TRAIN, "budget"),
+        ),
     ] = None
     train_precision: Annotated[
         Literal["f32", "bf16", "f16"] | None,
@@ -605,7 +606,7 @@ class Settings:
     log: Annotated[
         tuple[str, ...],
         _host(
-            "Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. Never unasked: it is not remembered.",
+            "Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. It is not remembered.",
             commands=("fit", "train", *MASKS),
             remembered=False,
         ),
@@ -628,7 +629,7 @@ class Settings:
 
     @property
     def group_column(self) -> str | None:
-        """The column that must not be torn apart, or None."""
+        """The column whose groups stay in one split, or None."""
         return None if self.group == NO_GROUP else self.group
 
     @property
@@ -781,7 +782,7 @@ def as_text(value: Any) -> Any:
 def refuse_unknown(place: str, unknown: set[str]) -> None:
     if unknown:
         raise UsageError(
-            f"{place} has settings nobody knows: {', '.join(sorted(unknown))}",
+            f"{place} has unknown settings: {', '.join(sorted(unknown))}",
             code="unknown-settings",
             why="a misspelt setting would be ignored in silence",
             try_=f"remove or correct them; known are {', '.join(sorted(OPTIONS))}",
