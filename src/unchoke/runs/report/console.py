@@ -67,7 +67,8 @@ class Console:
             if self._json:
                 self._answer(dump_event(event))
             else:
-                self._say(_event_line(event), style=_event_style(event))
+                line, style = _event_line(event)
+                self._say(line, style=style)
 
     def pass_on(self, line: str) -> None:
         """A line of JSON that another process wrote, as it is."""
@@ -94,32 +95,23 @@ class Console:
             self._flush_progress()
             self._tell(text)
             if self._json:
-                error = {
-                    "code": "bug",
-                    "what": "a bug in unchoke",
-                    "why": text.strip().splitlines()[-1],
-                    "try": "report it",
-                    "exit_code": 70,
-                }
-                self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": error}))
+                why = text.strip().splitlines()[-1]
+                self._answer_error(command, "bug", "a bug in unchoke", why, "report it", exit_code=70)
 
     def error(self, command: str, error: UnchokeError) -> None:
         """What happened, why, and what to try: three lines on stderr, or one JSON line on stdout."""
         with self._lock:
             self._flush_progress()
             if self._json:
-                lines = {
-                    "code": error.code,
-                    "what": error.what,
-                    "why": error.why,
-                    "try": error.try_,
-                    "exit_code": error.exit_code,
-                }
-                self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": lines}))
+                self._answer_error(command, error.code, error.what, error.why, error.try_, exit_code=error.exit_code)
                 return
             self._say(_labelled("error", f"{error.what} [{error.code}]"), style="bold red")
             self._say(_labelled("why", error.why))
             self._say(_labelled("try", error.try_))
+
+    def _answer_error(self, command: str, code: str, what: str, why: str, try_: str, *, exit_code: int) -> None:
+        error = {"code": code, "what": what, "why": why, "try": try_, "exit_code": exit_code}
+        self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": error}))
 
     def _progress(self, event: Progress) -> None:
         every_s = _JSON_EVERY_S if self._json else _REDRAW_EVERY_S if self._redraws else _PLAIN_EVERY_S
@@ -213,7 +205,8 @@ def progress_line(event: Progress) -> str:
     """``extract  1,088/1,393 images  17/22 jobs  312 images/s  1.0 s left  0 failed``."""
     parts = [visible(event.stage), f"{event.done:,}/{event.total:,} {visible(event.unit)}", *_extra_parts(event.extra)]
     if event.rate_per_s is not None:
-        parts.append(f"{_rate(event.rate_per_s)} {visible(event.unit)}/s")
+        rate = f"{event.rate_per_s:,.0f}" if event.rate_per_s >= 10 else f"{event.rate_per_s:.1f}"
+        parts.append(f"{rate} {visible(event.unit)}/s")
     if event.left_s is not None and event.done < event.total:
         parts.append(f"{format_seconds(event.left_s)} left")
     if event.failed or (event.unit in _UNITS_THAT_FAIL and event.stage != _STAGE_AFTER_FAILURES):
@@ -231,39 +224,24 @@ def _extra_parts(extra: Mapping[str, Any]) -> list[str]:
         elif stem != key and f"{stem}_total" in extra:
             parts.append(f"{value:,}/{extra[f'{stem}_total']:,} {stem}")
         elif not (key.endswith("_total") and f"{key.removesuffix('_total')}_done" in extra):
-            parts.append(f"{key.removesuffix('_share').replace('_', ' ')} {_shown(key, value)}")
+            share = f"{100 * value:.0f} %" if key.endswith("_share") and isinstance(value, float) else ""
+            text = share or (f"{value:.3g}" if isinstance(value, float) else format_value(value))
+            parts.append(f"{key.removesuffix('_share').replace('_', ' ')} {text}")
     return [visible(part) for part in parts]
 
 
-def _shown(key: str, value: Any) -> str:
-    """A share in per cent, another fraction with three digits."""
-    if not isinstance(value, float):
-        return format_value(value)
-    return f"{100 * value:.0f} %" if key.endswith("_share") else f"{value:.3g}"
-
-
-def _rate(per_s: float) -> str:
-    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.1f}"
-
-
-def _event_line(event: StageStarted | StageDone | Chosen | Note) -> str:
+def _event_line(event: StageStarted | StageDone | Chosen | Note) -> tuple[str, str]:
+    """What is shown, and in which style on a terminal."""
     if isinstance(event, StageStarted):
-        return "  ".join(visible(part) for part in (event.stage, event.detail) if part)
+        return "  ".join(visible(part) for part in (event.stage, event.detail) if part), "bold"
     if isinstance(event, StageDone):
-        return "  ".join(
-            visible(part) for part in (event.stage, f"done in {format_seconds(event.seconds)}", event.detail) if part
-        )
+        parts = (event.stage, f"done in {format_seconds(event.seconds)}", event.detail)
+        return "  ".join(visible(part) for part in parts if part), "green"
     if isinstance(event, Chosen):
-        return f"{visible(event.choice.name)} = {visible(format_value(event.choice.value))}  ({visible(event.choice.reason)})"
-    return _labelled("warning" if event.level == "warning" else "note", event.text)
-
-
-def _event_style(event: StageStarted | StageDone | Chosen | Note) -> str:
-    if isinstance(event, Chosen):
-        return "dim"
-    if isinstance(event, Note):
-        return "yellow" if event.level == "warning" else ""
-    return "bold" if isinstance(event, StageStarted) else "green"
+        choice = event.choice
+        return f"{visible(choice.name)} = {visible(format_value(choice.value))}  ({visible(choice.reason)})", "dim"
+    warns = event.level == "warning"
+    return _labelled("warning" if warns else "note", event.text), "yellow" if warns else ""
 
 
 def _labelled(label: str, text: str) -> str:

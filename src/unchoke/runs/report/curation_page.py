@@ -6,7 +6,7 @@ its name alone. Nothing is judged here.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,30 +35,16 @@ def save_curation_page(result: Mapping[str, Any], file: Path, thumbnails: Thumbn
 
 def render_curation_page(result: Mapping[str, Any], thumbnails: Thumbnails, kinds: Mapping[str, str]) -> str:
     """The whole page."""
-    findings = result["findings"]
+    counts = Counter(one["kind"] for one in result["findings"])
     sections = [
-        {
-            "kind": kind,
-            "about": kinds.get(kind, ""),
-            "count": sum(one["kind"] == kind for one in findings),
-            "findings": [_shown(one, thumbnails) for one in some],
-        }
+        {"kind": kind, "about": kinds.get(kind, ""), "count": counts[kind], "findings": [_shown(one, thumbnails) for one in some]}
         for kind, some in _by_kind(result).items()
     ]
-    about = f"{format_count(result['num_photos'], 'photo')}, {format_count(len(findings), 'finding')}, "
-    about += f"{len(result['queue']):,} to decide, "
-    return (
-        environment()
-        .get_template("curation.html.j2")
-        .render(
-            **page_parts(styles=("report.css", "curation.css"), scripts=()),
-            about=about + format_seconds(result["seconds"]),
-            data=result["data"],
-            num_wrong=result["num_wrong"],
-            notes=result.get("notes", ()),
-            sections=sections,
-        )
-    )
+    about = f"{format_count(result['num_photos'], 'photo')}, {format_count(counts.total(), 'finding')}, "
+    about += f"{len(result['queue']):,} to decide, {format_seconds(result['seconds'])}"
+    kept = {"data": result["data"], "num_wrong": result["num_wrong"], "notes": result.get("notes", ()), "sections": sections}
+    parts = page_parts(styles=("report.css", "curation.css"), scripts=())
+    return environment().get_template("curation.html.j2").render(**parts, about=about, **kept)
 
 
 def _by_kind(result: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
@@ -71,15 +57,12 @@ def _by_kind(result: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _shown(finding: Mapping[str, Any], thumbnails: Thumbnails) -> dict[str, Any]:
-    photos = [{"name": id_, "picture": thumbnails.get(id_, "")} for id_ in finding["photos"][:MOST_PHOTOS]]
     decisions = [f"{one['what']} {one['value']}" for one in finding["suggested"][:1]]
     return {
-        "id": finding["id"],
-        "message": finding["message"],
+        **{name: finding[name] for name in ("id", "message", "settled")},
         "score": f"{finding['score']:.2f}",
         "suggested": decisions[0] if decisions else "",
-        "settled": finding["settled"],
-        "photos": photos,
+        "photos": [{"name": id_, "picture": thumbnails.get(id_, "")} for id_ in finding["photos"][:MOST_PHOTOS]],
         "more": max(0, len(finding["photos"]) - MOST_PHOTOS),
     }
 
