@@ -11,12 +11,12 @@ import json
 import math
 import shlex
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from unchoke.core import listing
 from unchoke.core.atomic import valid_text
@@ -25,9 +25,10 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import BEST_BY, find_metric, metric_order
-from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun
+from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun, stored_versions
+from unchoke.core.remembered import DIVIDING
+from unchoke.core.settings import NO_GROUP
 from unchoke.runs.database import connect, explained, transaction
-from unchoke.runs.judged_sets import divided_alike, judged_alike
 
 _RUN_COLUMNS = (
     "id",
@@ -43,6 +44,7 @@ _RUN_COLUMNS = (
     "fingerprint",
 )
 
+T = TypeVar("T")
 Status = Literal["running", "done", "failed", "interrupted"]
 FINAL = -1
 """The step of a value that belongs to the run as a whole."""
@@ -352,3 +354,31 @@ def _json(value: object) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
+
+
+# -- which runs can be compared -----------------------------------------------------------------------------------------------
+
+
+def divided_alike(rows: Sequence[T], settings_of: Callable[[T], dict[str, Any]]) -> list[T]:
+    """Those of `rows`, oldest first, whose samples were divided as the newest one's were: by the same groups, folds or column."""
+    if not rows:
+        return []
+    newest = _division(settings_of(rows[-1]))
+    return [row for row in rows if _division(settings_of(row)) == newest]
+
+
+def judged_alike(rows: Sequence[T], data_of: Callable[[T], dict[str, Any]]) -> list[T]:
+    """Those of `rows`, oldest first, that have no other contents or labels than the newest under the ids it was judged on."""
+    newest = data_of(rows[-1]) if rows else {}
+    return [row for row in rows if not _clash(data_of(row), newest)]
+
+
+def _clash(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    ours, theirs = stored_versions(one), stored_versions(other)
+    ids = [data.get("split_digests", {}) for data in (one, other)]
+    return any(ids[0].get(split) == ids[1].get(split) and ours[split] != theirs[split] for split in ours if split in theirs)
+
+
+def _division(settings: dict[str, Any]) -> list[Any]:
+    group = settings.get("group")
+    return [None if group == NO_GROUP else group, *(settings.get(name) for name in DIVIDING)]

@@ -13,8 +13,7 @@ from unchoke.core.errors import DamagedFile, UsageError, list_some
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.system_errors import NOT_ALLOWED
-from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
+from unchoke.runs.experiment_store import ExperimentStore, divided_alike, judged_alike
 from unchoke.runs.report.html import save_report
 from unchoke.runs.report.json import load_record
 from unchoke.runs.report.summary import leading_metric, run_setup
@@ -188,8 +187,7 @@ def stored_runs(*, out: Path | str | None = None, sort: str = "run") -> list[Sto
 
 def _stored(experiments: ExperimentStore, name: str, workspace: Workspace) -> StoredRun:
     run = experiments.stored(name)
-    known = run.model_copy(update={"status": _status(run.status, workspace)})
-    return with_judged_sets(known, workspace.run_folder(run.name))
+    return run.model_copy(update={"status": _status(run.status, workspace)})
 
 
 def show_run(run: str | Path = "latest", *, out: str | Path | None = None) -> RunRecord:

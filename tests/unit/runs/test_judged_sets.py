@@ -1,4 +1,4 @@
-"""Runs know on which photos they were judged, those of before by their predictions."""
+"""Runs know on which photos they were judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unchoke.core.events import Event, Note, ignore
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.record import StoredRun
 from unchoke.data.manifest import load_manifest
-from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
+from unchoke.runs.experiment_store import divided_alike, judged_alike
 from unchoke.runs.lookup import best_run, compare_runs, find_run, stored_runs
 from unchoke.runs.report.summary import judged_letters
 from unchoke.runs.report.text import render_comparison, render_runs_table
@@ -86,16 +86,12 @@ def test_best_run_is_divided_as_the_newest(regrouped: Path) -> None:
 
 
 def test_record_and_database_agree_on_judged_sets(regrouped: Path) -> None:
-    """Runs recorded before there were digests are told apart by their predictions."""
     out = regrouped
     for run in compare_runs(["exp_1", "exp_2"], out=out):
         folder = out / "experiments" / run.name
         recorded = json.loads((folder / "record.json").read_text())["data"]["split_digests"]
         assert set(recorded) == {"val", "test"}
         assert recorded == run.judged_sets
-        older = StoredRun.model_validate({**run.to_dict(), "data": {"num_samples": 42}})
-        assert with_judged_sets(older, folder).judged_sets == recorded
-        assert with_judged_sets(older, out / "nowhere").judged_sets == {}
 
 
 def judged(run: str, contents: str, labels: str = "l", ids: str = "i") -> StoredRun:
