@@ -16,6 +16,7 @@ from typing import Any
 from unchoke_doctor.code.outputs import Outputs
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.source import CodePlace
+from unchoke_doctor.code.trace import given, number
 from unchoke_doctor.code.training import Training, trainings
 from unchoke_doctor.finding import Basis, Kind
 from unchoke_doctor.units import format_seconds
@@ -27,6 +28,8 @@ CODES = (
 )  # fmt: skip
 SHORT_S = 60.0
 """Seconds of a whole training below which nothing in it is worth a change."""
+FEW_STEPS = 100
+"""Steps of a whole training below which the same holds."""
 FEW_SAMPLES = 2_000
 """Samples times epochs below which the same holds."""
 
@@ -106,13 +109,22 @@ class Case:
 
     @cached_property
     def little(self) -> str:
-        """Why nothing here is worth a change: the outputs show a short training, or very few samples. Empty without evidence."""
+        """Why nothing here is worth a change: outputs or code show a short training. Empty without evidence."""
         total = self.outputs.training_s()
         if total is not None and total < SHORT_S:
             return f"the saved outputs show {format_seconds(total)} of training"
         if total is None and self.images is not None and self.epochs is not None and self.images * self.epochs < FEW_SAMPLES:
             return f"the saved outputs show {self.images:,} images, for {self.epochs} epochs"
+        counts = [self._steps(one) for one in self.trainings]
+        if total is None and counts and all(count is not None and count < FEW_STEPS for count in counts):
+            return f"the code trains for {max(filter(None, counts))} steps"
         return ""
+
+    def _steps(self, training: Training) -> int | None:
+        """Steps of a training of Keras that says how many an epoch has."""
+        call = training.node if training.kind == "keras" and isinstance(training.node, ast.Call) else None
+        each = number(self.program, given(self.program, call, "steps_per_epoch")) if call is not None else None
+        return int(each) * training.epochs if each and training.epochs else None
 
     def hit(
         self,

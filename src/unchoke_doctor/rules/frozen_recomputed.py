@@ -17,15 +17,11 @@ _CHANGING = re.compile(
     r"teacher|ema\b|target|momentum|generator|discriminator|critic|gan\b|adversar|loss|perceptual|lpips|embed", re.IGNORECASE
 )
 _HEAD = re.compile(r"fc\b|classif|head|dense|output|linear|predictions|top", re.IGNORECASE)
-_FLIPS = frozenset({
-    "RandomHorizontalFlip", "RandomVerticalFlip", "HorizontalFlip", "VerticalFlip", "horizontal_flip", "vertical_flip",
-    "RandomFlip",
-})  # fmt: skip
 _KERAS_LAYERS = (
     "RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast", "RandomBrightness", "RandomCrop",
 )  # fmt: skip
 _FEWEST_EPOCHS = 3
-_MANY_EPOCHS = 10
+_MANY_EPOCHS = 8
 """From when on the validation images alone, which stay the same, are worth the change."""
 
 
@@ -58,24 +54,20 @@ def _hit(case: Case, freeze: _Freeze, training: Training, name: str) -> Hit:
     if freeze.keras:
         steps += [program.last(call) for call in program.calls_to(*_KERAS_LAYERS) if program.name(call).startswith("keras")]
     often = f"each of {training.epochs} epochs" if training.epochs else "every epoch"
-    only_flips = bool(steps) and set(steps) <= _FLIPS and (training.epochs or 0) >= 8
     if not steps:
         told, fix = (
             "nothing changes the images at random",
             "run it once over the images, save the features, and train the layers behind it on those",
         )
-    elif only_flips:
-        told = "only flips change the images"
-        fix = "save the features of each image and of its mirror image once, and train the layers behind it on those"
     else:
         told = f"`{'`, `'.join(steps[:3])}` change the training images"
         fix = (
             "save the features of the validation images, which stay the same, and, if the score allows, those of a few augmented "
-            "copies of each image"
+            "copies of each image (of flips alone: of its mirror image)"
         )
     places = [freeze.node, *([training.node] if program.is_own(training.node) else [])]
     said = f"`{name}` is frozen and {told}, yet {often} runs all images through it again"
-    brief = bool(steps) and not only_flips and (training.epochs or 0) < _MANY_EPOCHS
+    brief = bool(steps) and (training.epochs or 0) < _MANY_EPOCHS
     return case.hit(places, said, fix, "note" if brief else "choke", frozen=name, augmentation=steps)
 
 
