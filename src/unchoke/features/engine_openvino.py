@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,25 @@ class OpenVinoEngine:
 
 
 def import_openvino() -> Any:
-    """OpenVINO, with its telemetry off: importing it is enough to make it phone home, from a process of its own."""
-    _silence_telemetry()
+    """OpenVINO, with its telemetry off: importing it is enough to make it phone home, from a process of its own.
+
+    The sender is replaced by nothing; its opt-out file would live in the user's home instead.
+    """
+    with suppress(ImportError):
+        import openvino_telemetry
+
+        sender = openvino_telemetry.Telemetry
+        for name in (
+            "__init__",
+            "start_session",
+            "end_session",
+            "send_event",
+            "send_error",
+            "send_stack_trace",
+            "force_shutdown",
+        ):
+            if hasattr(sender, name):
+                setattr(sender, name, lambda *_, **__: None)
     try:
         import openvino
     except ImportError as error:
@@ -102,21 +120,6 @@ def import_openvino() -> Any:
 def shared_core() -> Any:
     """One core for the whole process, never let go of: see `unchoke.core.signal_stack`."""
     return import_openvino().Core()
-
-
-def _silence_telemetry() -> None:
-    """Replace the sender of the telemetry package by nothing; its opt-out file would live in the user's home instead."""
-    try:
-        import openvino_telemetry
-    except ImportError:
-        return
-
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
-
-    for method in ("__init__", "start_session", "end_session", "send_event", "send_error", "send_stack_trace", "force_shutdown"):
-        if hasattr(openvino_telemetry.Telemetry, method):
-            setattr(openvino_telemetry.Telemetry, method, nothing)
 
 
 def open_model(
@@ -134,9 +137,14 @@ def open_model(
         except DamagedFile as error:
             warn(f"{error.what} ({error.why}): the network is converted again")
             shutil.rmtree(folder)
-    model = _convert_or_refuse(network, calibration)
+    model = _convert(network, calibration)
     with atomic.build_folder(folder) as built:
-        _save(model, built)
+        try:
+            import_openvino().save_model(model, built / _MODEL, compress_to_fp16=False)
+            shared_core().read_model(built / _MODEL)  # OpenVINO does not say so when the disk was too full for all of it
+        except RuntimeError as error:
+            raise atomic.no_room(built / _MODEL) from error
+        checksums.add_checksums(built, (_MODEL, _WEIGHTS))
     return shared_core().read_model(folder / _MODEL)
 
 
@@ -157,21 +165,25 @@ def _read_kept(folder: Path) -> Any:
         raise checksums.damaged(folder / _MODEL, f"OpenVINO cannot read it: {first_line(error)}") from error
 
 
-def _save(model: Any, folder: Path) -> None:
-    """Write the model and read it back: OpenVINO does not say so when the disk was too full for all of it."""
-    try:
-        import_openvino().save_model(model, folder / _MODEL, compress_to_fp16=False)
-        shared_core().read_model(folder / _MODEL)
-    except RuntimeError as error:
-        raise atomic.no_room(folder / _MODEL) from error
-    checksums.add_checksums(folder, (_MODEL, _WEIGHTS))
-
-
-def _convert_or_refuse(network: FrozenNetwork, calibration: NDArray[Any] | None) -> Any:
+def _convert(network: FrozenNetwork, calibration: NDArray[Any] | None) -> Any:
     """The converted model; a network this OpenVINO cannot take is a `MachineError`, so that another engine is used."""
+    ov = import_openvino()
+    example = torch.from_numpy(np.zeros((2, *network.input_shape), network.input_dtype))
+    inputs = [(ov.PartialShape([-1, *network.input_shape]), ov.Type(network.input_dtype))]
+    trace: Any = torch.jit.trace  # torch leaves it untyped
     try:
-        model = _convert(network)
-        return model if calibration is None else _quantise(model, calibration)
+        # traced here: OpenVINO would have the tracer run the network again and again to check itself, which `agree.py` does
+        traced = trace(network.runnable().eval(), example, strict=False, check_trace=False)
+        model = ov.convert_model(traced, example_input=example, input=inputs)
+        if calibration is None:
+            return model
+        try:
+            import nncf
+        except ImportError as error:
+            raise missing_extra("nncf", extra="int8", purpose="int8 precision") from error
+        samples = [calibration[i : i + 1] for i in range(len(calibration))]
+        with kept_signal_stack():  # it opens cores of its own
+            return nncf.quantize(model, nncf.Dataset(samples), subset_size=len(calibration))
     except UnchokeError:
         raise
     except Exception as error:  # tracing, conversion and quantisation raise types of three packages
@@ -181,23 +193,3 @@ def _convert_or_refuse(network: FrozenNetwork, calibration: NDArray[Any] | None)
             why=f"converting it failed: {type(error).__name__}: {first_line(error)}",
             try_="--engine torch",
         ) from error
-
-
-def _convert(network: FrozenNetwork) -> Any:
-    ov = import_openvino()
-    example = torch.from_numpy(np.zeros((2, *network.input_shape), network.input_dtype))
-    inputs = [(ov.PartialShape([-1, *network.input_shape]), ov.Type(network.input_dtype))]
-    # Traced here: OpenVINO would have the tracer run the network again and again to check itself; `agree.py` checks the result.
-    trace: Any = torch.jit.trace  # torch leaves it untyped
-    traced = trace(network.runnable().eval(), example, strict=False, check_trace=False)
-    return ov.convert_model(traced, example_input=example, input=inputs)
-
-
-def _quantise(model: Any, calibration: NDArray[Any]) -> Any:
-    try:
-        import nncf
-    except ImportError as error:
-        raise missing_extra("nncf", extra="int8", purpose="int8 precision") from error
-    samples = [calibration[i : i + 1] for i in range(len(calibration))]
-    with kept_signal_stack():  # it opens cores of its own
-        return nncf.quantize(model, nncf.Dataset(samples), subset_size=len(calibration))

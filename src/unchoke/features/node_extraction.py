@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.core import listing
-from unchoke.core.errors import DataError, MachineError, UnchokeError, list_some
+from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.remote import locate
 from unchoke.core.stores import StoreDown
 from unchoke.core.temporary_folders import scratch_folder
@@ -66,7 +66,7 @@ class EngineParcel:
         return cls(pickle.dumps(network), engine.name, engine.precision, engine.batch, engine.channels_last)
 
     def candidates(self) -> Iterator[FrozenEngine]:
-        """What may run here, the fastest first: the same precision on a card, where Ray gave this host one; the driver's own."""
+        """What may run here, the fastest first: the same precision on a GPU, where Ray gave this host one; the driver's own."""
         prepare_torchvision()  # before the network brings timm with it
         network: FrozenNetwork = pickle.loads(self.network)
         device = torch_device(choose_policy(detect_machine()))
@@ -162,33 +162,24 @@ def _reader_of(recipe: FeatureRecipe, inputs: Mapping[str, Any]) -> Read:
 
 def _probed_reader(recipe: FeatureRecipe, read: bytes | None, sample: ExtractionSample) -> Read | None:
     """A reader that gives here what it gives the driver, where there is one."""
-    if isinstance(recipe, PictureRecipe):
-        paths: Mapping[str, str] = pickle.loads(read) if read is not None else {}
-        return (
-            PictureReader(recipe, {}) if paths and all(_readable(paths[id_], content) for id_, content in sample.items) else None
-        )
     if read is None:
         return None
-    try:
+    try:  # whatever a foreign disk, file system, store or library raises: then the driver reads
+        if isinstance(recipe, PictureRecipe):
+            paths: Mapping[str, str] = pickle.loads(read)
+            for item_id, content in sample.items:
+                read_planned(paths[item_id], content)
+            return PictureReader(recipe, {}) if paths else None
         reader: Read = pickle.loads(read)
-        found = {item_id: reader(item_id, content) for item_id, content in sample.items}
-    except Exception:  # whatever a foreign disk, file system or library raises: then the driver reads
+        for item_id, content in sample.items:
+            found, expected = reader(item_id, content), sample.inputs[item_id]
+            if isinstance(found, str) or len(found) != len(expected):  # type: ignore[arg-type]
+                return None
+            if not all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True)):  # type: ignore[arg-type]
+                return None
+    except Exception:
         return None
-    return reader if all(_same(found[item_id], sample.inputs[item_id]) for item_id, _ in sample.items) else None
-
-
-def _readable(path: str, content: str) -> bool:
-    try:
-        read_planned(path, content)
-    except (DecodeError, OSError, UnchokeError):  # the last: a store that lets the driver in, and not this machine
-        return False
-    return True
-
-
-def _same(found: ItemInputs | str, expected: Any) -> bool:
-    if isinstance(found, str) or isinstance(expected, str) or len(found) != len(expected):
-        return False
-    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+    return reader
 
 
 def _agreeing(parcel: EngineParcel, recipe: FeatureRecipe, sample: ExtractionSample) -> tuple[FrozenEngine, str]:
@@ -252,35 +243,31 @@ class ExtractionCourier(Courier):
 
     def pack(self, task: Job, ready: NodeReady) -> NodeErrand[ExtractionErrand]:
         """The job as this node needs it."""
-        return NodeErrand(ExtractionErrand(task, self._inputs(task, ready)))
-
-    def _inputs(self, job: Job, ready: NodeReady) -> dict[str, PhotoSource | ItemInputs | str] | None:
-        if self._paths is not None:
-            reads = ready.reads and job.job_id not in self._sent_jobs
-            return {item: self._photo(item, content, reads=reads) for item, content in _planned(job)}
-        return None if ready.reads else {item: self._read(item, content) for item, content in _planned(job)}
+        planned = zip(task.items, task.contents, strict=True)
+        if self._paths is None:
+            inputs = None if ready.reads else {item: self._read(item, content) for item, content in planned}
+            return NodeErrand(ExtractionErrand(task, inputs))
+        reads, photos = ready.reads and task.job_id not in self._sent_jobs, dict[str, PhotoSource]()
+        for item, content in planned:
+            path = self._paths.get(item)
+            if path is None:
+                photos[item] = DecodeError("missing", "it is no longer among the samples")
+            else:
+                photos[item] = str(locate(path).absolute()) if reads else photo_source(path, content)
+        return NodeErrand(ExtractionErrand(task, photos))
 
     def unpack(self, task: Job, came: tuple[JobResult, Mapping[str, SentFile]]) -> JobResult:
         """As any; but a photo that the node cannot read and this machine can is not lost: its job is done again with it."""
-        if unseen := self._unseen(task, came[0]):
-            self._sent_jobs.add(task.job_id)
-            raise TaskFailed(f"{came[0].info['node']} cannot read {list_some(unseen)}, which are sent from here the next time")
+        if self._paths is not None and task.job_id not in self._sent_jobs:
+            contents = dict(zip(task.items, task.contents, strict=True))
+            failed = [item for item, reason in came[0].failed_items if may_pass(reason) and item in self._paths]
+            unseen = [item for item in failed if isinstance(photo_source(self._paths[item], contents[item]), bytes)]
+            if unseen:
+                self._sent_jobs.add(task.job_id)
+                node = came[0].info["node"]
+                raise TaskFailed(f"{node} cannot read {list_some(unseen)}, which are sent from here the next time")
         result: JobResult = super().unpack(task, came)
         return result
-
-    def _unseen(self, job: Job, result: JobResult) -> list[str]:
-        if self._paths is None or job.job_id in self._sent_jobs:
-            return []
-        contents = dict(_planned(job))
-        failed = [item for item, reason in result.failed_items if may_pass(reason) and item in self._paths]
-        return [item for item in failed if isinstance(photo_source(self._paths[item], contents[item]), bytes)]
-
-    def _photo(self, item: str, content: str, *, reads: bool) -> PhotoSource:
-        assert self._paths is not None
-        path = self._paths.get(item)
-        if path is None:
-            return DecodeError("missing", "it is no longer among the samples")
-        return str(locate(path).absolute()) if reads else photo_source(path, content)
 
 
 def photo_source(path: str, content: str) -> bytes | DecodeError:
@@ -289,10 +276,6 @@ def photo_source(path: str, content: str) -> bytes | DecodeError:
         return read_planned(path, content)
     except DecodeError as error:
         return error
-
-
-def _planned(job: Job) -> Iterator[tuple[str, str]]:
-    return zip(job.items, job.contents, strict=True)
 
 
 def take_sample(
