@@ -98,15 +98,8 @@ def import_openvino() -> Any:
         import openvino_telemetry
 
         sender = openvino_telemetry.Telemetry
-        for name in (
-            "__init__",
-            "start_session",
-            "end_session",
-            "send_event",
-            "send_error",
-            "send_stack_trace",
-            "force_shutdown",
-        ):
+        methods = "__init__ start_session end_session send_event send_error send_stack_trace force_shutdown"
+        for name in methods.split():
             if hasattr(sender, name):
                 setattr(sender, name, lambda *_, **__: None)
     try:
