@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,3 +62,24 @@ def test_beginnings_depend_on_the_seed_alone():
 def test_all_wrong_settings_are_listed_together():
     with refused("bad-head", "lr -1", "dropout 1.5", "epochs 0"):
         HeadConfig(lr=-1, dropout=1.5, epochs=0)
+
+
+@pytest.mark.parametrize("kind", ["linear", "attention"])
+def test_logits_of_rows_equal_predictions_from_the_source(mixture, train, kind):
+    source, problem = made = mixture(num_views=2)
+    head = train(made, [HeadConfig(kind, epochs=2)]).best
+    test = problem.positions("test")
+    rows = source.all_views(test) if kind == "attention" else source.rows(test)
+    np.testing.assert_allclose(head.logits(rows), head.predict(source, test, device=CPU, chunk=7), rtol=1e-4, atol=1e-5)
+
+
+def test_predictions_of_nothing_are_empty(mixture, train):
+    source, _ = made = mixture()
+    head = train(made, [HeadConfig(epochs=1)]).best
+    assert head.predict(source, np.array([], dtype=np.int64), device=CPU).shape == (0, 3)
+
+
+def test_features_of_another_encoder_are_refused(mixture, train):
+    head = train(mixture(), [HeadConfig(epochs=1)]).best
+    with refused("bad-feature-shape", "7"):
+        head.predict(mixture(dim=7)[0], np.arange(3), device=CPU)

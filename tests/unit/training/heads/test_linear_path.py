@@ -1,3 +1,5 @@
+"""Cross-validated plain heads: no sample is answered for by heads that saw it."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -10,7 +12,7 @@ from unchoke.core.clock import Clock
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
 from unchoke.training.heads import linear_path
 from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, TrainingRows
+from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, TrainingRows, cross_validate, deal_folds
 from unchoke.training.heads.stack import Member
 from unchoke.training.sampling import Scaler
 from unchoke.training.scoring.selection import DeviceTargets
@@ -121,3 +123,44 @@ def test_absent_classes_and_constant_features():
     outputs = path.outputs(table(path)[0])[:, 0]
     assert torch.isfinite(outputs).all()
     assert (outputs.argmax(dim=1).numpy() == problem.targets).all()
+
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+
+def clusters(num: int = 120, dim: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    classes = np.arange(num, dtype=np.int64) % 3
+    return (random.normal(size=(3, dim))[classes] + random.normal(size=(num, dim))).astype(np.float16), classes
+
+
+def test_classes_that_lie_apart_are_told_apart() -> None:
+    feats, classes = clusters()
+    held = cross_validate(feats, "classification", ("a", "b", "c"), classes, deal_folds(classes, list(map(str, range(120)))))
+    assert held.outputs.shape == (120, 3)
+    assert (held.outputs.argmax(axis=1) == classes).mean() > 0.9
+
+
+def test_labels_without_any_meaning_are_not_learnt() -> None:
+    feats, _ = clusters(dim=300)
+    chance = np.random.default_rng(1).integers(0, 3, 120)
+    held = cross_validate(feats, "classification", ("a", "b", "c"), chance, deal_folds(chance, list(map(str, range(120)))))
+    assert (held.outputs.argmax(axis=1) == chance).mean() < 0.55, "heads answered for samples they had seen"
+
+
+def test_values_come_back_on_their_own_scale() -> None:
+    feats, _ = clusters()
+    values = (100 + 10 * feats[:, :2].astype(np.float32)).astype(np.float32)
+    held = cross_validate(feats, "regression", ("x", "y"), values, np.arange(120) % 5)
+    assert np.corrcoef(held.outputs[:, 0], values[:, 0])[0, 1] > 0.9
+    assert abs(held.outputs.mean() - 100) < 5
+
+
+def test_folds_hold_groups_whole_and_classes_even() -> None:
+    classes = [place % 3 for place in range(150)]
+    folds = deal_folds(classes, [f"photo {place}" for place in range(150)])
+    assert np.bincount(folds).tolist() == [30] * 5
+    assert all(np.bincount(folds[np.array(classes) == one], minlength=5).tolist() == [10] * 5 for one in range(3))
+    units = [f"group {place // 5}" for place in range(150)]
+    grouped = deal_folds(classes, units)
+    assert all(len({int(grouped[place]) for place in range(150) if units[place] == unit}) == 1 for unit in set(units))

@@ -7,10 +7,13 @@ import pytest
 
 from errors import refused
 from unchoke.core.metrics import find_metric
+from unchoke.core.record import RunRecord
 from unchoke.runs.report.json import to_jsonable
+from unchoke.training.data import Problem
 from unchoke.training.scoring.figures import ECE_BINS, class_rates, log_softmax, softmax
 from unchoke.training.scoring.intervals import ClassTally, ValueTally
-from unchoke.training.scoring.scores import score
+from unchoke.training.scoring.judge import judge
+from unchoke.training.scoring.scores import ConstantAnswer, score
 
 NAMES = ("a", "b", "c", "d")
 
@@ -167,30 +170,11 @@ def test_values_of_one_group_count_as_less_than_so_many():
     assert widths[0] < 0.7 * widths[1]
 
 
-def test_a_larger_test_set_has_a_narrower_interval():
-    widths = []
-    for count in (100, 2500):
-        interval = score("classification", NAMES, *guesses(count), seed=0, bootstrap=300).values["accuracy"]
-        widths.append(interval.high - interval.low)
-    assert widths[1] < widths[0] / 3
-
-
 def test_the_same_seed_gives_the_same_intervals():
     first, again, other = (score("classification", NAMES, *guesses(), seed=seed, bootstrap=100) for seed in (1, 1, 2))
     assert first == again
     assert first.values["macro_f1"] != other.values["macro_f1"]
     assert first.values["accuracy"] == other.values["accuracy"]  # nothing of Wilson's interval is drawn
-
-
-def test_the_class_table_and_the_confusion_matrix_agree():
-    logits, targets = guesses()
-    scores = score("classification", NAMES, logits, targets, seed=0, bootstrap=0)
-    confusion = np.array(scores.confusion)
-    assert confusion.sum() == 400
-    for number, row in enumerate(scores.per_class):
-        assert row.support == confusion[number].sum()
-        assert row.recall == pytest.approx(confusion[number, number] / confusion[number].sum())
-        assert row.precision == pytest.approx(confusion[number, number] / confusion[:, number].sum())
 
 
 def test_class_without_samples_not_averaged():
@@ -208,12 +192,6 @@ def test_a_tiny_test_set_gives_plain_json(count):
     assert '"accuracy"' in text
     values = np.arange(count, dtype=np.float32)[:, None]
     json.dumps(to_jsonable(score("regression", ("x",), values, values + 1, seed=0, bootstrap=100)), allow_nan=False)
-
-
-def test_a_single_class_can_be_scored():
-    scores = score("classification", ("only",), np.zeros((5, 1), np.float32), np.zeros(5, np.int64), seed=0, bootstrap=10)
-    assert scores.values["accuracy"].value == 1.0
-    assert scores.confusion == [[5]]
 
 
 def test_r2_of_a_constant_target_is_none_with_the_reason():
@@ -329,3 +307,71 @@ def test_weighted_r2_of_constant_truth_is_none():
     assert scores.values["weighted_r2"].value is None
     assert "weighted R² is undefined" in scores.notes[-1]
     json.dumps(to_jsonable(scores), allow_nan=False)
+
+
+CLASSES = ("rare", "common", "other")
+
+
+def classes(outputs_right: float = 0.0, *, count: int = 100):
+    """A train split that is mostly "common", and a test split of which 60 % are."""
+    train = np.array([1] * 50 + [0] * 5 + [2] * 20)
+    test = np.array([1] * (count * 6 // 10) + [0] * (count // 10) + [2] * (count * 3 // 10))
+    splits = {"train": np.arange(75), "test": np.arange(75, 75 + len(test)), "val": np.arange(0)}
+    problem = Problem("classification", CLASSES, np.concatenate([train, test]), splits, [str(n) for n in range(75 + len(test))])
+    outputs = np.tile(np.array([0, 3, 0], np.float32), (len(test), 1))
+    told = np.random.default_rng(0).random(len(test)) < outputs_right
+    outputs[told] = np.eye(3, dtype=np.float32)[test[told]] * 4
+    return problem, outputs
+
+
+def test_commonest_train_class_scored_on_test():
+    problem, outputs = classes(0.9)
+    found = judge({"test": outputs}, problem, seed=0).baseline
+    assert found.answer == "common"
+    assert found.metrics["test"]["accuracy"].value == pytest.approx(0.6)
+    assert found.metrics["test"]["balanced_accuracy"].value == pytest.approx(1 / 3)
+    gain = found.gains["test"]["accuracy"]
+    assert gain.value == pytest.approx((outputs.argmax(axis=1) == problem.targets[75:]).mean() - 0.6)
+    assert 0 < gain.low < gain.value < gain.high
+
+
+def test_a_model_that_only_answers_so_gains_nothing():
+    problem, outputs = classes(0.0)
+    gain = judge({"test": outputs}, problem, seed=0).baseline.gains["test"]["accuracy"]
+    assert gain.value == 0
+    assert gain.low < 0 < gain.high
+
+
+def test_photos_of_few_groups_say_less_about_the_gain():
+    problem, outputs = classes(0.4)
+    groups = [str(place // 10) for place in range(len(problem.targets))]
+    plain, told = (judge({"test": outputs}, problem, seed=0, groups=g).baseline.gains["test"]["accuracy"] for g in (None, groups))
+    assert told.value == plain.value
+    assert told.high - told.low > 1.3 * (plain.high - plain.low)
+
+
+@pytest.mark.parametrize("weights", [None, (1.0, 3.0)])
+def test_the_mean_of_train_is_what_values_are_compared_with(weights):
+    generator = np.random.default_rng(0)
+    targets = generator.normal(size=(120, 2)).astype(np.float32) + np.array([3, 0])
+    splits = {"train": np.arange(60), "test": np.arange(60, 120)}
+    problem = Problem("regression", ("x", "y"), targets.astype(np.float32), splits, [str(n) for n in range(120)])
+    good = (targets[60:] + generator.normal(size=(60, 2)) * 0.5).astype(np.float32)
+    found = judge({"test": good}, problem, seed=0, weights=weights).baseline
+    assert found.answers == pytest.approx({"x": targets[:60, 0].mean(), "y": targets[:60, 1].mean()}, rel=1e-5)
+    assert found.metrics["test"]["r2"].value <= 0
+    name = "r2" if weights is None else "weighted_r2"
+    gain = found.gains["test"][name]
+    assert 0 < gain.low < gain.value < gain.high
+    bad = generator.normal(size=(60, 2)).astype(np.float32) + np.array([3, 0], np.float32)
+    assert judge({"test": bad}, problem, seed=0, weights=weights).baseline.gains["test"][name].high < 0.3
+
+
+def test_a_record_gives_the_same_answer_again():
+    problem, _ = classes(0.9)
+    counts = {"train": {"common": 50, "rare": 5, "other": 20}}
+    record = RunRecord.of({"task": {"kind": "classification", "names": list(CLASSES)}, "data": {"class_counts": counts}})
+    assert ConstantAnswer.of_record(record) == ConstantAnswer.of_problem(problem)
+    values = {"task": {"kind": "regression", "names": ["x"]}, "baseline": {"answers": {"x": 2.5}}}
+    assert ConstantAnswer.of_record(RunRecord.of(values)).outputs == (2.5,)
+    assert ConstantAnswer.of_record(RunRecord.of({"task": {"kind": "regression", "names": ["x"]}})) is None
