@@ -72,42 +72,31 @@ def choose_samples(
     were left out of all splits are not shown.
     """
     shown = [patch for patch in patches if patch.split in _SPLITS]
+
+    def windows(parts: int) -> list[GalleryWindow]:
+        """Every patch in `parts` × `parts` windows, in the order they are to be shown."""
+        cut: set[GalleryWindow] = set()
+        for patch in shown:
+            (top, left, height, width), size = patch.box, sizes[patch.scene_id]
+            side = -(-max(height, width) // parts)
+            for one in plan_boxes(height, width, size_px=side) if side >= _SMALLEST_PX or parts == 1 else []:
+                box = Box(top + one.top, left + one.left, one.height, one.width).common(Box(0, 0, *size))
+                if box is not None and min(box.height, box.width) >= min(_SMALLEST_PX, *size):
+                    cut.add(GalleryWindow(patch.scene_id, box, patch.split))
+        return sorted(cut, key=lambda one: (in_order(one.split, _SPLITS), hash_int(seed, "gallery", one.scene_id, *one.box)))
+
     best: list[GalleryWindow] = []
     for parts in (1, 2, 4, 8):
-        windows = _apart(_windows(shown, sizes, parts, seed), limit)
-        best = max(best, windows, key=len)
+        kept: list[GalleryWindow] = []
+        for window in windows(parts):
+            near = (other.box for other in kept if other.scene_id == window.scene_id)
+            if len(kept) < limit and not any(box.common(window.box) for box in near):
+                kept.append(window)
+        best = max(best, kept, key=len)
         if len(best) >= min(ENOUGH, limit):
             break
-    further = (window for window in _windows(shown, sizes, 1, seed) if window not in best)
+    further = (window for window in windows(1) if window not in best)
     return [*best, *islice(further, max(0, min(ENOUGH, limit) - len(best)))]
-
-
-def _windows(patches: Sequence[Patch], sizes: Mapping[str, tuple[int, int]], parts: int, seed: int) -> list[GalleryWindow]:
-    """Every patch in `parts` × `parts` windows, in the order they are to be shown."""
-    cut = [GalleryWindow(patch.scene_id, box, patch.split) for patch in patches for box in _pieces(patch, sizes, parts)]
-    return sorted(set(cut), key=lambda one: (in_order(one.split, _SPLITS), hash_int(seed, "gallery", one.scene_id, *one.box)))
-
-
-def _pieces(patch: Patch, sizes: Mapping[str, tuple[int, int]], parts: int) -> list[Box]:
-    side = -(-max(patch.box.height, patch.box.width) // parts)
-    if side < _SMALLEST_PX and parts > 1:
-        return []
-    pieces = plan_boxes(patch.box.height, patch.box.width, size_px=side)
-    inside = Box(0, 0, *sizes[patch.scene_id])
-    placed = [Box(patch.box.top + one.top, patch.box.left + one.left, one.height, one.width) for one in pieces]
-    common = [box.common(inside) for box in placed]
-    smallest = min(_SMALLEST_PX, *sizes[patch.scene_id])
-    return [box for box in common if box is not None and min(box.height, box.width) >= smallest]
-
-
-def _apart(windows: Sequence[GalleryWindow], limit: int) -> list[GalleryWindow]:
-    """The first `limit` windows of which no two overlap."""
-    kept: list[GalleryWindow] = []
-    for window in windows:
-        near = (other for other in kept if other.scene_id == window.scene_id)
-        if len(kept) < limit and not any(other.box.common(window.box) for other in near):
-            kept.append(window)
-    return kept
 
 
 def stitched_samples(
@@ -123,35 +112,38 @@ def stitched_samples(
 
     Windows are taken as many at a time as 64 MB of sums allow, and a patch that several of these meet is predicted once.
     """
-    left, at_once = list(windows), 1
+    from unchoke.scenes.raster import read_box
+
+    left, at_once, weights = list(windows), 1, blend_window(patch_px, overlap_px)
     while left:
         taken, left = left[:at_once], left[at_once:]
-        boxes = [_patches_met(window, reader, patch_px, overlap_px) for window in taken]
-        sums = _blended(taken, boxes, reader, predict, blend_window(patch_px, overlap_px), batch)
+        sums = _blend(taken, reader, predict, weights, overlap_px=overlap_px, batch=batch)
         at_once = max(1, _HELD_BYTES // max(one.nbytes for one in sums))  # the first one tells how many classes there are
         for window, values in zip(taken, sums, strict=True):
-            yield _sample(window, values, reader)
+            scene = reader.facts[window.scene_id]
+            bands, valid = read_box(scene, window.box, pool=reader.pool)
+            # the weights, by whose sum stitching divides, are the same for all classes of a pixel
+            prediction = np.where(valid, values.argmax(axis=0), IGNORED).astype(np.uint8)
+            truth = reader.mask(window.scene_id, window.box)
+            yield GallerySample(window.title, bands, scene.band_names, valid, truth, prediction)
 
 
-def _patches_met(window: GalleryWindow, reader: PatchReader, patch_px: int, overlap_px: int) -> list[Box]:
-    grid = reader.facts[window.scene_id].grid
-    boxes = plan_boxes(grid.height, grid.width, size_px=patch_px, overlap_px=overlap_px, edges="padded")
-    return [box for box in boxes if box.common(window.box)]
-
-
-def _blended(
+def _blend(
     windows: Sequence[GalleryWindow],
-    boxes: Sequence[Sequence[Box]],
     reader: PatchReader,
     predict: Predict,
     weights: NDArray[np.float32],
+    *,
+    overlap_px: int,
     batch: int,
 ) -> list[NDArray[np.float32]]:
-    """For each window the weighted sum (C, h, w) of what the patches in its `boxes` say of its pixels."""
+    """For each window the weighted sum (C, h, w) of what the patches that meet it say of its pixels."""
     meeting: dict[tuple[str, Box], list[int]] = {}
-    for place, (window, met) in enumerate(zip(windows, boxes, strict=True)):
-        for box in met:
-            meeting.setdefault((window.scene_id, box), []).append(place)
+    for place, window in enumerate(windows):
+        grid = reader.facts[window.scene_id].grid
+        for box in plan_boxes(grid.height, grid.width, size_px=len(weights), overlap_px=overlap_px, edges="padded"):
+            if box.common(window.box):
+                meeting.setdefault((window.scene_id, box), []).append(place)
     sums: list[NDArray[np.float32]] = []
     for start in range(0, len(meeting), batch):
         patches = list(meeting)[start : start + batch]
@@ -166,25 +158,11 @@ def _blended(
     return sums
 
 
-def _sample(window: GalleryWindow, sums: NDArray[np.float32], reader: PatchReader) -> GallerySample:
-    """The likeliest class of each pixel; the weights, by whose sum stitching divides, are the same for all of its classes."""
-    from unchoke.scenes.raster import read_box
-
-    scene = reader.facts[window.scene_id]
-    bands, valid = read_box(scene, window.box, pool=reader.pool)
-    prediction = np.where(valid, sums.argmax(axis=0), IGNORED).astype(np.uint8)
-    return GallerySample(window.title, bands, scene.band_names, valid, reader.mask(window.scene_id, window.box), prediction)
-
-
 def build_gallery(
     samples: Iterable[GallerySample], *, class_names: Sequence[str], limit: int = 24
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """The record's `gallery` (title, note and five pictures for each of at most `limit` samples) and its `legend`."""
-    gallery: list[dict[str, str]] = []
-    for sample in samples:
-        if len(gallery) == limit:
-            break
-        gallery.append(_pictures(sample, class_names))
+    gallery = [_pictures(sample, class_names) for sample in islice(samples, limit)]
     colours = class_colours(len(class_names))
     return gallery, [{"name": name, "colour": as_hex(colour)} for name, colour in zip(class_names, colours, strict=True)]
 

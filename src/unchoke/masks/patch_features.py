@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from unchoke.features.recipe import PatchRecipe
 from unchoke.masks.patches import Patch, PatchReader, save_patch_manifest, turn
 from unchoke.masks.prepare_patches import READING, PatchMaterial, parents_of, patch_contents
 from unchoke.runs.session import Session
-from unchoke.scenes.open_scenes import set_aside
+from unchoke.scenes.open_scenes import set_aside, warn_of
 from unchoke.scenes.scene_facts import SceneError
 
 
@@ -56,8 +55,40 @@ def extract_pyramids(session: Session, material: PatchMaterial) -> Extraction:
         network=lambda: pyramid,
     )
     extraction = extract(session, inputs, engine)
-    _set_aside(session, material, extraction)
-    material.manifest_file = _save_manifest(session, material, extraction)
+    parents = parents_of(material.facts)
+    if not extraction.present.all():  # those that could not be read are reported scene by scene
+        reasons: dict[str, list[str]] = {}
+        for position in np.flatnonzero(~extraction.present).tolist():
+            patch = material.patches[position]
+            reasons.setdefault(patch.scene_id, []).append(extraction.failed[patch.patch_id])
+        findings = [
+            Finding(
+                "broken-scene",
+                f"{format_count(len(why), 'patch', 'patches')} of scene {scene_id} could not be read: {why[0]}",
+                severity="error",
+                path=parents[scene_id],
+                stage="extract",
+                evidence={"scene": scene_id, "patches": len(why)},
+                fix="mend the file and run the same command again",
+            )
+            for scene_id, why in reasons.items()
+        ]
+        warn_of(session, findings)
+        material.keep(np.flatnonzero(extraction.present))
+        material.findings += findings
+        material.quarantined += set_aside(findings)
+        if not any(patch.split == "train" for patch in material.patches):
+            raise DataError(
+                "no patch is left to train on",
+                code="no-training-patches",
+                why=list_some([finding.message for finding in findings], limit=3),
+                try_="mend the files named above and run the same command again",
+            )
+    root, placement = session.workspace.root, extraction.placement
+    shards = [shard.relative_to(root).as_posix() for shard in placement.shards]
+    places = zip(material.patches, placement.shard_of.tolist(), strict=True)
+    features = {patch.patch_id: shards[shard] for patch, shard in places}
+    material.manifest_file = save_patch_manifest(root / "patches", material.patches, parents=parents, features=features)
     return extraction
 
 
@@ -80,50 +111,3 @@ class PatchInputs:
         except SceneError as error:
             return f"{error.what}: {error.why}"
         return [turn(pixels, view) for view in range(self.num_views)]
-
-
-def _set_aside(session: Session, material: PatchMaterial, extraction: Extraction) -> None:
-    """Leave out the patches that could not be read, and say so scene by scene; none left is an error."""
-    if extraction.present.all():
-        return
-    findings = _failed_scenes(material, extraction)
-    for finding in findings:
-        session.warn(finding.message)
-    material.keep(np.flatnonzero(extraction.present))
-    material.findings += findings
-    material.quarantined += set_aside(findings)
-    if not any(patch.split == "train" for patch in material.patches):
-        raise DataError(
-            "no patch is left to train on",
-            code="no-training-patches",
-            why=list_some([finding.message for finding in findings], limit=3),
-            try_="mend the files named above and run the same command again",
-        )
-
-
-def _failed_scenes(material: PatchMaterial, extraction: Extraction) -> list[Finding]:
-    reasons: dict[str, list[str]] = {}
-    for position in np.flatnonzero(~extraction.present).tolist():
-        patch = material.patches[position]
-        reasons.setdefault(patch.scene_id, []).append(extraction.failed[patch.patch_id])
-    parents = parents_of(material.facts)
-    return [
-        Finding(
-            "broken-scene",
-            f"{format_count(len(why), 'patch', 'patches')} of scene {scene_id} could not be read: {why[0]}",
-            severity="error",
-            path=parents[scene_id],
-            stage="extract",
-            evidence={"scene": scene_id, "patches": len(why)},
-            fix="mend the file and run the same command again",
-        )
-        for scene_id, why in reasons.items()
-    ]
-
-
-def _save_manifest(session: Session, material: PatchMaterial, extraction: Extraction) -> Path:
-    root = session.workspace.root
-    placement = extraction.placement
-    shards = [shard.relative_to(root).as_posix() for shard in placement.shards]
-    features = {patch.patch_id: shards[shard] for patch, shard in zip(material.patches, placement.shard_of.tolist(), strict=True)}
-    return save_patch_manifest(root / "patches", material.patches, parents=parents_of(material.facts), features=features)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,11 +107,16 @@ def picture_of_scene(mask: DrawnMask) -> NDArray[np.uint8]:
 
     if mask.file.suffix == ".png":  # of a photo, which lies on no map and may be stored turned
         return read_image(mask.bands[0][1], cover_px=SIDE_PX)
+    from rasterio.transform import Affine
+
     from unchoke.scenes.handles import HandlePool
+    from unchoke.scenes.scene_facts import Grid
 
     pool, bands = HandlePool(), mask.shown_bands
-    with pool.open(str(mask.file)) as file:
-        onto = _small_grid(file)
+    with pool.open(str(mask.file)) as file:  # its grid with fewer, larger pixels
+        height, width = _small(file.height, file.width)
+        coarse = file.transform * Affine.scale(file.width / width, file.height / height)
+        onto = Grid(width, height, tuple(coarse)[:6], file.crs.to_wkt() if file.crs else "")
     values = np.zeros((len(bands), onto.height, onto.width), np.float32)
     valid = np.ones((onto.height, onto.width), bool)
     for place, (_, path, number) in enumerate(bands):
@@ -126,16 +130,3 @@ def picture_of_scene(mask: DrawnMask) -> NDArray[np.uint8]:
 def _small(height: int, width: int) -> tuple[int, int]:
     shrink = max(1.0, max(height, width) / SIDE_PX)
     return max(1, round(height / shrink)), max(1, round(width / shrink))
-
-
-def _small_grid(file: Any) -> Any:
-    """The grid of a mask with fewer, larger pixels."""
-    from rasterio.transform import Affine
-
-    from unchoke.scenes.scene_facts import Grid
-
-    height, width = _small(file.height, file.width)
-    coarse = file.transform * Affine.scale(file.width / width, file.height / height)
-    return Grid(
-        width, height, (coarse.a, coarse.b, coarse.c, coarse.d, coarse.e, coarse.f), file.crs.to_wkt() if file.crs else ""
-    )

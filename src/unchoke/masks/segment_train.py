@@ -96,15 +96,29 @@ def segment_train(
 
 
 def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
-    _refuse_unused(session)
-    whole = _trains_whole(session)
+    settings = session.settings
+    unused = [name for name in ("mixup", "label_smoothing", "grad_ckpt", "sweep", "head", "folds") if getattr(settings, name)]
+    if unused:  # from a preset or from Python
+        raise UsageError(
+            f"{' and '.join(map(flag, unused))} cannot be used for masks",
+            code="option-not-for-masks",
+            why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
+            try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
+        )
+    if settings.cut not in (END, PYRAMID, NONE):
+        raise UsageError(
+            f"--cut {settings.cut} is not for masks",
+            code="option-not-for-masks",
+            why="the encoder's maps are cached at several depths at once: either all of it is frozen, or nothing",
+            try_="--cut pyramid (the default), or --cut none to train the whole network",
+        )
     material = prepare_patches(session)
-    if session.settings.baseline is not None:
-        parse_expression(session.settings.baseline, material.facts[0].band_names)  # refused before hours of training, not after
+    if settings.baseline is not None:
+        parse_expression(settings.baseline, material.facts[0].band_names)  # refused before hours of training, not after
     kept = save_quarantine(session.workspace.quarantine_file, material.quarantined)
     if kept:
         session.warn(f"{format_count(len(kept), 'scene')} set aside, see {session.workspace.quarantine_file}")
-    features = None if whole else extract_pyramids(session, material)
+    features = None if settings.cut == WHOLE else extract_pyramids(session, material)
     session.remember_settings()
     trees = _grow(session, material)
     trainer = MaskTrainer(session, material, features, trees.scoring if trees else None)
@@ -125,31 +139,6 @@ def _grow(session: Session, material: PatchMaterial) -> GrownTrees | None:
     )
     session.chose(Choice("decoder_sees", sees, reason, {"claim": "Masks of scenes, docs/claims-history.md"}))
     return trees
-
-
-def _refuse_unused(session: Session) -> None:
-    """Options that this training would ignore, from a preset or from Python, are refused."""
-    settings = session.settings
-    unused = [name for name in ("mixup", "label_smoothing", "grad_ckpt", "sweep", "head", "folds") if getattr(settings, name)]
-    if unused:
-        raise UsageError(
-            f"{' and '.join(map(flag, unused))} cannot be used for masks",
-            code="option-not-for-masks",
-            why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
-            try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
-        )
-
-
-def _trains_whole(session: Session) -> bool:
-    cut = session.settings.cut
-    if cut not in (END, PYRAMID, NONE):
-        raise UsageError(
-            f"--cut {cut} is not for masks",
-            code="option-not-for-masks",
-            why="the encoder's maps are cached at several depths at once: either all of it is frozen, or nothing",
-            try_="--cut pyramid (the default), or --cut none to train the whole network",
-        )
-    return cut == WHOLE
 
 
 def _run(

@@ -58,7 +58,7 @@ def read_box(
     target, target_valid = out[:, rows, columns], valid[rows, columns]
     _read_bands(facts, inside, pool, target, target_valid)
     if dtype == "float32":
-        _apply_scales(facts.bands, target)
+        apply_scales(facts.bands, target)
     if not target_valid.all():
         target[:, ~target_valid] = 0
     return out, valid
@@ -126,7 +126,12 @@ def _read_bands(facts: SceneFacts, box: Box, pool: HandlePool, out: NDArray[Any]
         first += len(bands)
         with _unchanged(facts, path):
             if bands[0].upright:
-                _copy_photo(bands, facts.grid, box, pool, part)
+                pixels, grid = pool.photo(path), facts.grid
+                if pixels.shape[:2] != (grid.height, grid.width):
+                    size = f"{pixels.shape[1]}×{pixels.shape[0]}"
+                    raise unreadable(path, f"{size} pixels came out, not {grid.width}×{grid.height}")
+                for target, band in zip(part, bands, strict=True):
+                    target[...] = pixels[box.top : box.bottom, box.left : box.right, band.number - 1]
             elif bands[0].warped:
                 _read_warped(bands, facts, box, pool, part, valid)
             else:
@@ -172,16 +177,6 @@ def _read_masks(bands: Sequence[BandFacts], dataset: Any, window: Window, valid:
         valid &= dataset.read_masks(masked[0], window=window) != 0
 
 
-def _copy_photo(bands: Sequence[BandFacts], grid: Grid, box: Box, pool: HandlePool, out: NDArray[Any]) -> None:
-    """A part of a photo that was decoded whole."""
-    pixels = pool.photo(bands[0].path)
-    if pixels.shape[:2] != (grid.height, grid.width):
-        raise unreadable(bands[0].path, f"{pixels.shape[1]}×{pixels.shape[0]} pixels came out, not {grid.width}×{grid.height}")
-    part = pixels[box.top : box.bottom, box.left : box.right]
-    for target, band in zip(out, bands, strict=True):
-        target[...] = part[..., band.number - 1]
-
-
 def _read_warped(
     bands: Sequence[BandFacts], facts: SceneFacts, box: Box, pool: HandlePool, out: NDArray[Any], valid: NDArray[np.bool_]
 ) -> None:
@@ -217,7 +212,8 @@ def _store(pixels: NDArray[np.float32], target: NDArray[Any]) -> None:
     target[...] = np.clip(np.rint(pixels.astype(np.float64)), limits.min, limits.max).astype(target.dtype)
 
 
-def _apply_scales(bands: Sequence[BandFacts], values: NDArray[np.float32]) -> None:
+def apply_scales(bands: Sequence[BandFacts], values: NDArray[np.float32]) -> None:
+    """Stored values (B, h, w) to physical ones, in place."""
     for band, pixels in zip(bands, values, strict=True):
         if band.scale != 1.0:
             pixels *= np.float32(band.scale)
@@ -226,51 +222,35 @@ def _apply_scales(bands: Sequence[BandFacts], values: NDArray[np.float32]) -> No
 
 
 def _read_label(facts: SceneFacts, label: LabelFacts, box: Box, pool: HandlePool, ignore: int | None) -> NDArray[np.uint8]:
-    with _unchanged(facts, label.path):
-        if label.own is not None:
-            stored, unlabelled = _read_nearest(label, label.own, facts.grid, box, pool)
-        else:
-            window = Window(box.left, box.top, box.width, box.height)
-            stored, unlabelled = _read_stored(label, window, pool, onto=None if label.aligned else facts.grid)
+    window, taps, onto = Window(box.left, box.top, box.width, box.height), None, None
+    if label.own is not None:
+        taps = _taps(label.own, facts.grid, box, "nearest")
+        window = Window(taps[1].start, taps[0].start, taps[1].length, taps[0].length)
+    elif not label.aligned:
+        onto = facts.grid
+    with _unchanged(facts, label.path), pool.open(label.path, onto=onto) as dataset:
+        stored = dataset.read(1, window=window)
+        hidden = label.masked or onto is not None
+        unlabelled = dataset.read_masks(1, window=window) == 0 if hidden else np.zeros(stored.shape, dtype=np.bool_)
+    if taps is not None:  # beyond its own pixels there is no label
+        (rows, columns), beyond = taps, ~(taps[0].inside[:, None] & taps[1].inside[None, :])
+        stored = stored[rows.nearest][:, columns.nearest]
+        unlabelled = unlabelled[rows.nearest][:, columns.nearest] | beyond
     if stored.dtype.kind == "f":
         unlabelled |= ~np.isfinite(stored)
     for value in (label.nodata, None if ignore is None else float(ignore)):
         if value is not None and not math.isnan(value):
             unlabelled |= stored == _as_stored(value, stored.dtype)
-    return _as_classes(stored, unlabelled, label.path)
-
-
-def _read_stored(
-    label: LabelFacts, window: Window, pool: HandlePool, *, onto: Grid | None = None
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The label's numbers, and where its mask hides them or a warped one does not reach."""
-    with pool.open(label.path, onto=onto) as dataset:
-        stored = dataset.read(1, window=window)
-        hidden = label.masked or onto is not None
-        return stored, dataset.read_masks(1, window=window) == 0 if hidden else np.zeros(stored.shape, dtype=np.bool_)
-
-
-def _read_nearest(
-    label: LabelFacts, own: Grid, grid: Grid, box: Box, pool: HandlePool
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
-    """A label of another pixel size in the scene's CRS; where it does not reach there is none."""
-    rows, columns = _taps(own, grid, box, "nearest")
-    stored, hidden = _read_stored(label, Window(columns.start, rows.start, columns.length, rows.length), pool)
-    beyond = ~(rows.inside[:, None] & columns.inside[None, :])
-    return stored[rows.nearest][:, columns.nearest], hidden[rows.nearest][:, columns.nearest] | beyond
-
-
-def _as_classes(stored: NDArray[Any], unlabelled: NDArray[np.bool_], path: str) -> NDArray[np.uint8]:
     stored = np.where(unlabelled, stored.dtype.type(0), stored)
     classes = stored.astype(np.uint8) if stored.dtype != np.uint8 else stored
     wrong = classes != stored
     if wrong.any():
         value = stored[wrong][0]
         raise SceneError(
-            f"the label {path} holds the value {value}",
+            f"the label {label.path} holds the value {value}",
             code="label-out-of-range",
             why="classes are the whole numbers 0 to 254, and 255 stands for none",
             try_=f"--ignore {int(value)} if it means unlabelled, or number the classes anew",
-            path=path,
+            path=label.path,
         )
     return np.where(unlabelled, np.uint8(IGNORE), classes)

@@ -17,7 +17,7 @@ from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.units import format_count
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.raster import read_box
+from unchoke.scenes.raster import apply_scales, read_box
 from unchoke.scenes.scan_scenes import canonical
 from unchoke.scenes.scene_facts import SceneFacts
 
@@ -85,11 +85,7 @@ def apply_scale(
 def to_physical(stored: NDArray[Any], facts: SceneFacts) -> NDArray[np.float32]:
     """A float32 copy of (B, h, w) stored values with each band's scale and offset applied, as `read_box` does it."""
     physical = stored.astype(np.float32)
-    for plane, band in zip(physical, facts.bands, strict=True):
-        if band.scale != 1:
-            plane *= np.float32(band.scale)
-        if band.offset != 0:
-            plane += np.float32(band.offset)
+    apply_scales(facts.bands, physical)
     return physical
 
 
