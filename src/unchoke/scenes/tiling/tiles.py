@@ -78,18 +78,13 @@ class TileStrip:
     windows: tuple[TileWindow, ...]
 
 
-def plan_windows(spec: TileSpec) -> list[TileWindow]:
-    """Every window of the scene, row by row."""
-    return [window for line in _window_rows(spec) for window in line]
-
-
 def plan_strips(facts: SceneFacts, spec: TileSpec, *, limit_bytes: int = STRIP_BYTES) -> list[TileStrip]:
     """The windows of a scene in strips, from top to bottom and left to right.
 
     A strip is one row of windows, or as many as follow the files' blocks, over the whole width or the part that stays below
     `limit_bytes`. Files that store whole rows are given more room: a part of a row costs as much to decode as all of it.
     """
-    lines, grid, overlap_px = _window_rows(spec), facts.grid, spec.overlap_px
+    lines, grid, overlap_px = plan_windows(spec), facts.grid, spec.overlap_px
     rows, columns = _choose_shape(facts, spec, lines[0], limit_bytes=limit_bytes)
     strips: list[TileStrip] = []
     for row in range(0, len(lines), rows):
@@ -104,7 +99,8 @@ def plan_strips(facts: SceneFacts, spec: TileSpec, *, limit_bytes: int = STRIP_B
     return strips
 
 
-def _window_rows(spec: TileSpec) -> list[list[TileWindow]]:
+def plan_windows(spec: TileSpec) -> list[list[TileWindow]]:
+    """Every window of the scene, in rows."""
     grid, size_px = spec.facts.grid, spec.size_px
     tops = plan_starts(grid.height, size_px, spec.overlap_px)
     lefts = plan_starts(grid.width, size_px, spec.overlap_px)

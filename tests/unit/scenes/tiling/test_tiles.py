@@ -22,7 +22,7 @@ from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scene_facts import IGNORE, BandFile, Scene, SceneFacts
 from unchoke.scenes.tiling.shared_blocks import SharedBlocks
-from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip
+from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, TileWindow, plan_strips, plan_windows, run_strip
 
 MakeScene = Callable[..., SceneFacts]
 
@@ -32,9 +32,13 @@ def plain_spec(facts: SceneFacts, **options: Any) -> TileSpec:
     return TileSpec(facts, SceneScale("none", ones, (0.0,) * facts.num_bands), "tiles", **options)
 
 
+def windows_of(spec: TileSpec) -> list[TileWindow]:
+    return [window for row in plan_windows(spec) for window in row]
+
+
 def test_windows_of_grid_have_ids_of_place(make_scene: MakeScene) -> None:
     spec = plain_spec(make_scene((1, 50, 70)), size_px=32, overlap_px=4)
-    windows = plan_windows(spec)
+    windows = windows_of(spec)
     assert [window.box for window in windows] == plan_boxes(50, 70, size_px=32, overlap_px=4)
     assert [window.tile_id for window in windows[:2]] == ["scene_r00000_c00000", "scene_r00000_c00028"]
     assert len({(window.row, window.col) for window in windows}) == len(windows)
@@ -45,7 +49,7 @@ def test_every_window_is_in_one_strip_whose_box_holds_it(make_scene: MakeScene) 
     spec = plain_spec(facts, size_px=21, overlap_px=5)
     strips = plan_strips(facts, spec, limit_bytes=60 * 60 * 6)
     inside = [window for strip in strips for window in strip.windows]
-    assert sorted(window.tile_id for window in inside) == sorted(window.tile_id for window in plan_windows(spec))
+    assert sorted(window.tile_id for window in inside) == sorted(window.tile_id for window in windows_of(spec))
     assert all(window.box.common(strip.box) == window.box for strip in strips for window in strip.windows)
     assert [strip.number for strip in strips] == list(range(len(strips)))
 
@@ -113,7 +117,7 @@ def test_tiles_hold_their_part_blocks_read_once(
     facts = make_scene((2, 100, 90), **LAYOUTS[layout])
     spec = spec_of(facts, tmp_path / "tiles", pool=HandlePool(), size_px=size_px, overlap_px=overlap_px)
     records = run_all(spec, counting_pool)
-    assert [record.tile_id for record in records] == [window.tile_id for window in plan_windows(spec)]
+    assert [record.tile_id for record in records] == [window.tile_id for window in windows_of(spec)]
     assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
     bands, _ = read_box(facts, Box(0, 0, 100, 90), pool=counting_pool)
     plain = bands / np.asarray(spec.scale.divide, np.float32)[:, None, None]
