@@ -84,15 +84,10 @@ def _without_outdone(values: dict[str, Any], typed: dict[str, Any]) -> dict[str,
     return {name: value for name, value in values.items() if name not in outdone}
 
 
-def _same_path(typed: Any, remembered: str) -> bool:
-    """`photos/` is `photos`, since completion adds the slash, and `../m/photos` is what it is from here."""
-    return isinstance(typed, str) and bool(remembered) and _absolute(typed) == _absolute(remembered)
-
-
 def load_remembered(workspace: Workspace) -> dict[str, Any]:
     """The settings in `unchoke.toml`, or nothing if the workspace is new. Places are named so that they are found from here."""
     from_here = partial(place_from_here, workspace)
-    return {name: _map_places(name, value, from_here) for name, value in _load_settings(workspace).items()}
+    return {name: _map_places(name, value, from_here) for name, value in _read(workspace)[1].items()}
 
 
 def place_from_here(workspace: Workspace, named: str) -> str:
@@ -101,11 +96,6 @@ def place_from_here(workspace: Workspace, named: str) -> str:
     if not named or home == Path.cwd() or is_url(named) or Path(named).is_absolute() or not (home / named).exists():
         return named
     return str(home / named)
-
-
-def _load_settings(workspace: Workspace) -> dict[str, Any]:
-    """The settings in `unchoke.toml` as they are written."""
-    return {name: value for name, value in _load_file(workspace).items() if name != TUNED}
 
 
 def _home(workspace: Workspace) -> Path:
@@ -126,34 +116,29 @@ def _absolute(named: str) -> str:
     return named if is_url(named) else str(Path(named).resolve())
 
 
-def _for_anywhere(named: str) -> str:
+def _from_anywhere(named: str) -> str:
     """What was typed in another folder than the one the workspace lies in, as it is found from anywhere."""
     return str(Path(named).absolute()) if not is_url(named) and Path(named).exists() else named
 
 
 def load_tuned(workspace: Workspace) -> dict[str, Any]:
     """The table `[tuned]` of `unchoke.toml`, as it is written; empty where nothing was tuned."""
-    found: dict[str, Any] = _load_file(workspace).get(TUNED, {})
-    return found
+    return _read(workspace)[2]
 
 
 def save_tuned(workspace: Workspace, table: dict[str, Any]) -> None:
     """Put `table` in the place of `[tuned]`; what stands before it stays as it is, with its comments."""
-    atomic.write_text(workspace.settings_file, _settings_text(workspace) + _tuned_text(table))
-
-
-def _settings_text(workspace: Workspace) -> str:
-    """The file as far as it is about settings: as it was written, where `[tuned]` comes last in it, as we write it."""
     import tomli_w
 
-    settings = _load_settings(workspace)
-    text, _ = _read_file(workspace)
+    text, settings, _ = _read(workspace)
+    # As we write it, `[tuned]` comes last.
     head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
     try:
         unchanged = tomllib.loads(head) == settings
     except tomllib.TOMLDecodeError:
         unchanged = False
-    return (head if unchanged else _ABOUT + tomli_w.dumps(settings).rstrip()) + "\n"
+    head = head if unchanged else _ABOUT + tomli_w.dumps(settings).rstrip()
+    atomic.write_text(workspace.settings_file, f"{head}\n{_tuned_text(table)}")
 
 
 def _tuned_text(table: dict[str, Any]) -> str:
@@ -162,34 +147,32 @@ def _tuned_text(table: dict[str, Any]) -> str:
     return f"\n{_TUNED_ABOUT}{tomli_w.dumps({TUNED: table})}" if table else ""
 
 
-def _load_file(workspace: Workspace) -> dict[str, Any]:
-    """Everything in `unchoke.toml`; unknown names are refused."""
+def _read(workspace: Workspace) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The text of `unchoke.toml`, the settings in it as they are written, and its table `[tuned]`; unknown names are refused."""
     file = workspace.settings_file
-    _, loaded = _read_file(workspace)
-    refuse_unknown(str(file), set(loaded) - {*OPTIONS, TUNED})
-    if not isinstance(loaded.get(TUNED, {}), dict):
+    try:
+        text, settings = read_toml(file, what=str(file), try_=f"mend the line, or delete {file.name}")
+    except FileNotFoundError:
+        return "", {}, {}
+    tuned = settings.pop(TUNED, {})
+    refuse_unknown(str(file), set(settings) - {*OPTIONS})
+    if not isinstance(tuned, dict):
         raise UsageError(
             f"{TUNED} in {file} is not a table",
             code="bad-tuned-table",
             why="`unchoke tune` writes one",
             try_=f"remove the line of {TUNED}",
         )
-    return loaded
-
-
-def _read_file(workspace: Workspace) -> tuple[str, dict[str, Any]]:
-    """The text of `unchoke.toml` and what it says; nothing where there is none."""
-    file = workspace.settings_file
-    try:
-        return read_toml(file, what=str(file), try_=f"mend the line, or delete {file.name}")
-    except FileNotFoundError:
-        return "", {}
+    return text, settings, tuned
 
 
 def _remembered_for(workspace: Workspace, data: Any) -> dict[str, Any]:
-    """What is remembered of this DATA (None: of whichever it is)."""
+    """What is remembered of this DATA (None: of whichever it is); `photos/` is `photos`, since completion adds the slash."""
     remembered = load_remembered(workspace)
-    return remembered if data is None or _same_path(data, remembered.get("data", "")) else {}
+    known = remembered.get("data", "")
+    if data is None or (isinstance(data, str) and known and _absolute(data) == _absolute(known)):
+        return remembered
+    return {}
 
 
 def remember(workspace: Workspace, settings: Settings) -> None:
@@ -216,13 +199,13 @@ def remember(workspace: Workspace, settings: Settings) -> None:
     }
     if before and same == set(kept) == set(plain):
         return
-    written, is_home = _load_settings(workspace), _home(workspace) == Path.cwd()
+    _, written, tuned = _read(workspace)
     for name in set(kept) & set(_PLACES):
         if name in same:
             kept[name] = written[name]
-        elif not is_home:
-            kept[name] = _map_places(name, kept[name], _for_anywhere)
-    atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(load_tuned(workspace)))
+        elif _home(workspace) != Path.cwd():
+            kept[name] = _map_places(name, kept[name], _from_anywhere)
+    atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(tuned))
 
 
 def _plain(written: dict[str, Any]) -> dict[str, Any]:
