@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from unchoke.core import atomic
 from unchoke.core.checksums import recall_json
-from unchoke.core.text_column import TextColumn
 from unchoke.core.units import format_count
-from unchoke.data.alike import NONE, Rows, codes_of, first_alike, places_in
-from unchoke.data.sample_set import Samples
+from unchoke.data.sample_set import Samples, places_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,65 +32,42 @@ _COLUMNS = ("sample_id", "group", "split", "fold")
 
 @dataclass(frozen=True)
 class EarlierSplits:
-    """For each sample the split (or fold) to keep, an index into `names`, or `NONE`.
+    """For each sample the split (or fold) to keep as text, "" for none; and how the reason of a split goes on."""
 
-    Where they would divide `num_divided` groups that the manifest did not know as groups, none is kept.
-    """
-
-    splits: Rows
-    names: tuple[str, ...] = ()
-    num_divided: int = 0
-    group_name: str = ""
-    num_moved: int = 0
-    """How many of those that keep a split were moved to it because decisions put them in a group."""
-
-    def describe(self, what: str) -> str:
-        """How the reason of a split goes on; nothing where there was no manifest."""
-        if self.num_divided:
-            divided = f"{format_count(self.num_divided, 'group')} of {self.group_name!r}"
-            return f"; the earlier manifest divided {divided}, so all are drawn anew"
-        num_kept = int(np.count_nonzero(self.splits != NONE))
-        if not num_kept:
-            return ""
-        kept = f"; {format_count(num_kept - self.num_moved, 'sample')} kept the {what} of the earlier manifest"
-        return kept + (f", {self.num_moved:,} changed it to be with their group" if self.num_moved else "")
+    splits: pd.Series[str]
+    reason: str = ""
 
 
 def recall_splits(previous: pd.DataFrame | None, samples: Samples, column: str, *, free: NDArray[np.bool_]) -> EarlierSplits:
-    """Where `free` samples were, by `column` of the manifest (split or fold)."""
-    nowhere: Rows = np.full(len(samples), NONE, np.int32)
-    if previous is None or column not in previous.columns:
+    """Where `free` samples were, by `column` of the manifest (split or fold).
+
+    Where that would divide groups that the manifest did not know as groups, none is kept.
+    """
+    import pandas as pd
+
+    nowhere = pd.Series(np.full(len(samples), ""), dtype="str")
+    if previous is None or column not in previous.columns or not len(previous):
         return EarlierSplits(nowhere)
     places = places_in(previous["sample_id"], samples.frame["sample_id"])
-    codes, names = _codes(previous, column)
-    splits = nowhere
-    if len(codes):
-        splits = codes[places]
-        splits[places < 0] = NONE
-    if num_divided := _count_divided(previous, samples, places, splits, free=free):
-        return EarlierSplits(nowhere, num_divided=num_divided, group_name=samples.group_name or "group")
-    moved = previous[MOVED].to_numpy()[places[places >= 0]].sum() if MOVED in previous.columns else 0
-    return EarlierSplits(splits, tuple(names), num_moved=int(moved))
+    splits = _at(previous[column], places)
+    groups, known = samples.frame["group"], _at(previous["group"], places) if "group" in previous.columns else nowhere
+    concerned = pd.DataFrame({"group": groups, "split": splits, "known": known})[free & (groups != "") & (splits != "")]
+    several = concerned.groupby("group")["split"].nunique()
+    torn = concerned["group"].isin(several.index[several > 1]) & (concerned["known"] != concerned["group"])
+    if num_divided := int(concerned.loc[torn, "group"].nunique()):
+        divided = f"{format_count(num_divided, 'group')} of {samples.group_name or 'group'!r}"
+        return EarlierSplits(nowhere, f"; the earlier manifest divided {divided}, so all are drawn anew")
+    moved = int(previous[MOVED].to_numpy()[places[places >= 0]].sum()) if MOVED in previous.columns else 0
+    if not (num_kept := int((splits != "").sum())):
+        return EarlierSplits(splits)
+    kept = f"; {format_count(num_kept - moved, 'sample')} kept the {column} of the earlier manifest"
+    return EarlierSplits(splits, kept + (f", {moved:,} changed it to be with their group" if moved else ""))
 
 
-def _codes(frame: pd.DataFrame, column: str) -> tuple[Rows, list[str]]:
-    """Splits, or folds, which are numbers."""
-    return codes_of(frame[column] if column == "split" else frame[column].astype("str"))
-
-
-def _count_divided(previous: pd.DataFrame, samples: Samples, places: Rows, splits: Rows, *, free: NDArray[np.bool_]) -> int:
-    """Groups that the manifest did not know as such and has in several splits."""
-    group_of = first_alike(samples.frame["group"])
-    rows = np.flatnonzero((group_of >= 0) & free & (splits >= 0))
-    if not len(rows):
-        return 0
-    groups = TextColumn(samples.frame["group"])
-    known = TextColumn(previous["group"]) if "group" in previous.columns else [""] * len(previous)
-    num = int(splits.max()) + 1
-    of_group, counts = np.unique(np.unique(group_of[rows].astype(np.int64) * num + splits[rows]) // num, return_counts=True)
-    several = set(of_group[counts > 1].tolist())
-    unknown = {int(group_of[row]) for row in rows.tolist() if group_of[row] in several and known[int(places[row])] != groups[row]}
-    return len(unknown)
+def _at(column: pd.Series[Any], places: NDArray[Any]) -> pd.Series[str]:
+    """The cells at some places as text, "" for a place below 0."""
+    found = column.astype("str").iloc[np.maximum(places, 0)].reset_index(drop=True)
+    return found.where(places >= 0, "")
 
 
 def count_moved(previous: pd.DataFrame | None, samples: Samples) -> int:
@@ -101,11 +76,8 @@ def count_moved(previous: pd.DataFrame | None, samples: Samples) -> int:
         return 0
     column = "fold" if "fold" in previous.columns and "fold" in samples.frame.columns else "split"
     places = places_in(previous["sample_id"], samples.frame["sample_id"])
-    codes, names = _codes(previous, column)
-    now, names_now = _codes(samples.frame, column)
-    number = {name: place for place, name in enumerate(names)}
-    as_before = np.array([number.get(name, NONE) for name in names_now], np.int64)[now]
-    return int(np.count_nonzero((places >= 0) & (codes[places] != as_before)))
+    now = samples.frame[column].astype("str").to_numpy()
+    return int(((places >= 0) & (_at(previous[column], places).to_numpy() != now)).sum())
 
 
 def keep_left_out(

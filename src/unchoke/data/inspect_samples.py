@@ -28,9 +28,8 @@ from unchoke.core.remote import locate
 from unchoke.core.stores import NO_STAMP, READS_AT_ONCE, read_url
 from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
-from unchoke.data.alike import Rows, places_in
 from unchoke.data.file_findings import FATAL_PROBLEMS, FileFacts, facts_frame
-from unchoke.data.sample_set import Samples
+from unchoke.data.sample_set import Samples, places_in
 from unchoke.jobs.loader_processes import LoaderProcesses, preload_workers, start_at_once, worth_processes
 from unchoke.pixels.image import (
     DecodeError,
@@ -106,7 +105,7 @@ class ListedFile(NamedTuple):
     mtime_ns: int
 
 
-def _unread(known: pd.DataFrame, wanted: pd.DataFrame, places: Rows, *, decode: bool) -> NDArray[np.bool_]:
+def _unread(known: pd.DataFrame, wanted: pd.DataFrame, places: NDArray[np.int64], *, decode: bool) -> NDArray[np.bool_]:
     """Which files have to be looked at: those not known by that size and time, and those that could not be read before."""
     if not len(known):
         return np.ones(len(wanted), bool)

@@ -15,7 +15,9 @@ from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 FIXED_COLUMNS = ("sample_id", "path", "relative", "size_bytes", "mtime_ns", "group", "split", "fold", "likely_group")
 LIKELY_GROUP = FIXED_COLUMNS[-1]
@@ -167,3 +169,16 @@ def build_samples(
     )
     frame = frame.sort_values("sample_id", kind="stable", ignore_index=True)
     return Samples(task, frame, group_name, tuple(extra), fold_name)
+
+
+def places_in(earlier: pd.Series[str], names: pd.Series[str]) -> NDArray[np.int64]:
+    """Where each of `names` stands in the `earlier` ones, -1 where it does not; the last place of one that comes twice."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known, wanted = (pa.table({"": column})[0].cast(pa.large_string()) for column in (earlier, names))
+    if known.equals(wanted):
+        return np.arange(len(names))
+    backwards = pc.index_in(wanted, value_set=known[::-1]).fill_null(len(known)).to_numpy()
+    return np.asarray(len(known) - 1 - backwards, np.int64)

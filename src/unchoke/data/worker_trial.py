@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -64,7 +63,17 @@ class WorkerTrial:
         try:
             pickle.dumps(loader)
         except Exception as error:  # pickling runs any code the object defines
-            self._refused = [_unpicklable(loader, error, name)]
+            path, culprit = find_unpicklable(loader, name)
+            self._refused = [
+                Finding(
+                    code="unpicklable",
+                    severity="error",
+                    stage="load",
+                    message=f"{path} cannot be sent to a worker: {type(culprit).__name__} does not pickle ({error})",
+                    evidence={"attribute": path, "type": type(culprit).__name__},
+                    fix=f"open or build {path} inside the worker (on first use), or replace it by a function at module level",
+                )
+            ]
         else:
             self._pool.give(loader)
 
@@ -126,18 +135,6 @@ def load_one_batch(loader: Any) -> int:
     return len([loader[position] for position in positions])
 
 
-def _unpicklable(loader: Any, error: Exception, name: str) -> Finding:
-    path, culprit = find_unpicklable(loader, name)
-    return Finding(
-        code="unpicklable",
-        severity="error",
-        stage="load",
-        message=f"{path} cannot be sent to a worker: {type(culprit).__name__} does not pickle ({error})",
-        evidence={"attribute": path, "type": type(culprit).__name__},
-        fix=f"open or build {path} inside the worker (on first use), or replace it by a function at module level",
-    )
-
-
 def find_unpicklable(value: Any, path: str) -> tuple[str, Any]:
     """The deepest attribute or element that does not pickle by itself, and its path."""
     seen: set[int] = set()
@@ -159,14 +156,10 @@ def _children(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, functools.partial):
         yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
     elif not isinstance(value, type):
-        names = [*getattr(value, "__dict__", {}), *_slots(type(value))]
+        declared = [vars(ancestor).get("__slots__", ()) for ancestor in type(value).__mro__]
+        slots = [name for one in declared for name in ([one] if isinstance(one, str) else one)]
+        names = [*getattr(value, "__dict__", {}), *slots]
         yield from ((f"{path}.{name}", getattr(value, name)) for name in names if hasattr(value, name))
-
-
-def _slots(kind: type) -> list[str]:
-    """The slots a class and its ancestors declare; one may be declared as a single text."""
-    declared = [vars(ancestor).get("__slots__", ()) for ancestor in kind.__mro__]
-    return [name for slots in declared for name in ([slots] if isinstance(slots, str) else slots)]
 
 
 def _pickles(value: Any) -> bool:
@@ -178,7 +171,7 @@ def _pickles(value: Any) -> bool:
 
 
 def load_dataset(name: str) -> Any:
-    """The object that `MODULE:NAME` stands for."""
+    """The object that `MODULE:NAME` or `FILE.py:NAME` stands for, made by the user's own code where that is a function or class."""
     module_name, colon, attribute = name.rpartition(":")
     if not colon or not module_name or not attribute:
         raise UsageError(
@@ -187,52 +180,28 @@ def load_dataset(name: str) -> Any:
             why="it is written as MODULE:NAME or FILE.py:NAME",
             try_=_EXAMPLE,
         )
-    found = _find(_import(module_name), attribute, module_name)
-    makes_one = isinstance(found, type) or (callable(found) and not _can_be_loaded(found))
-    dataset = _make(found, name) if makes_one else found
-    if not _can_be_loaded(dataset):
-        raise UsageError(
-            f"{name} is no dataset but {type(dataset).__name__}",
-            code="not-a-dataset",
-            why="it has neither dataset[0] nor a way to go through its items",
-            try_=_EXAMPLE,
-        )
-    return dataset
-
-
-def _can_be_loaded(value: Any) -> bool:
-    return hasattr(value, "__getitem__") or hasattr(value, "__iter__")
-
-
-def _import(name: str) -> ModuleType:
-    """The module, from a file's own folder or the folder we are in; a worker is told of that folder too."""
-    file = Path(name)
-    folder, module_name = (file.resolve().parent, file.stem) if file.suffix == ".py" else (Path.cwd(), name)
+    file = Path(module_name)
+    folder, module_name = (file.resolve().parent, file.stem) if file.suffix == ".py" else (Path.cwd(), module_name)
     if file.suffix == ".py" and not file.is_file():
         raise UsageError(
-            f"there is no file {name}", code="no-such-file", why="the dataset was to come from it", try_="check the path"
+            f"there is no file {file}", code="no-such-file", why="the dataset was to come from it", try_="check the path"
         )
     if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+        sys.path.insert(0, str(folder))  # a worker is told of that folder too
     try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:  # the user's own code may raise anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+        if missing.split(".")[0] == module_name.split(".")[0]:
             why = f"it lies neither in {folder} nor where Python looks for modules"
             raise UsageError(
                 f"there is no module {module_name}", code="no-such-module", why=why, try_=f"type it in its folder; {_EXAMPLE}"
             ) from None
         raise _failed(f"the module {module_name}", error) from error
-    except Exception as error:  # the user's own code may raise anything
-        raise _failed(f"the module {module_name}", error) from error
-
-
-def _find(module: ModuleType, attribute: str, module_name: str) -> Any:
-    found: Any = module
+    own = [one for one in vars(found) if not one.startswith("_")][:8]
     for part in attribute.split("."):
         if not hasattr(found, part):
             close = get_close_matches(part, dir(found), n=1)
-            own = [name for name in vars(module) if not name.startswith("_")][:8]
             raise UsageError(
                 f"{module_name} has no {attribute}",
                 code="no-such-dataset",
@@ -240,14 +209,23 @@ def _find(module: ModuleType, attribute: str, module_name: str) -> Any:
                 try_=f"--dataset {module_name}:{close[0]}" if close else _EXAMPLE,
             )
         found = getattr(found, part)
+    if isinstance(found, type) or (callable(found) and not _can_be_loaded(found)):
+        try:
+            found = found()
+        except Exception as error:  # as above
+            raise _failed(f"{name}()", error) from error
+    if not _can_be_loaded(found):
+        raise UsageError(
+            f"{name} is no dataset but {type(found).__name__}",
+            code="not-a-dataset",
+            why="it has neither dataset[0] nor a way to go through its items",
+            try_=_EXAMPLE,
+        )
     return found
 
 
-def _make(maker: Any, name: str) -> Any:
-    try:
-        return maker()
-    except Exception as error:  # the user's own code may raise anything
-        raise _failed(f"{name}()", error) from error
+def _can_be_loaded(value: Any) -> bool:
+    return hasattr(value, "__getitem__") or hasattr(value, "__iter__")
 
 
 def _failed(what: str, error: Exception) -> UsageError:

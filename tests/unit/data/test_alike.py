@@ -1,4 +1,4 @@
-"""Text as numbers: which rows hold the same, which come in what order, and where they were before."""
+"""Where names stand in an earlier column, and columns of text read like lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unchoke.core.text_column import TextColumn
-from unchoke.data.alike import codes_of, first_alike, places_in, text_of
+from unchoke.data.sample_set import places_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,21 +20,6 @@ def column(cells: list[str]) -> pd.Series[str]:
     import pandas as pd
 
     return pd.Series(cells, dtype="str")
-
-
-@given(CELLS)
-@settings(deadline=None)  # the first call loads pandas
-def test_rows_name_the_first_that_holds_the_same(cells: list[str]) -> None:
-    wanted = [cells.index(cell) if cell else -1 for cell in cells]
-    assert first_alike(cells).tolist() == first_alike(column(cells)).tolist() == wanted
-
-
-@given(CELLS)
-@settings(deadline=None)
-def test_codes_follow_order_and_lead_back(cells: list[str]) -> None:
-    codes, names = codes_of(column(cells))
-    assert names == sorted(set(cells))
-    assert text_of(codes, names).tolist() == cells
 
 
 def test_of_a_name_that_comes_twice_the_last_place_counts() -> None:
