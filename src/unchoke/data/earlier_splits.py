@@ -66,7 +66,7 @@ def recall_splits(previous: pd.DataFrame | None, samples: Samples, column: str, 
 
 def _at(column: pd.Series[Any], places: NDArray[Any]) -> pd.Series[str]:
     """The cells at some places as text, "" for a place below 0."""
-    found = column.astype("str").iloc[np.maximum(places, 0)].reset_index(drop=True)
+    found: pd.Series[str] = column.astype("str").iloc[np.maximum(places, 0)].reset_index(drop=True)
     return found.where(places >= 0, "")
 
 

@@ -30,8 +30,9 @@ def fill_quotas(units: Sequence[Unit], shares: Sequence[float], *, train: int | 
     number = {name: place for place, name in enumerate(sorted({unit.stratum for unit in units}))}
     order = np.empty(len(units))
     order[sorted(range(len(units)), key=lambda place: units[place].order)] = np.arange(len(units))
-    columns = ([number[unit.stratum] for unit in units], [unit.size for unit in units], [unit.split for unit in units])
-    splits: list[int] = fill_columns(*(np.array(one, np.int64) for one in columns), order, shares, train=train).tolist()
+    strata, sizes = [number[unit.stratum] for unit in units], [unit.size for unit in units]
+    columns = np.array([strata, sizes, [unit.split for unit in units]], np.int64)
+    splits: list[int] = fill_columns(columns[0], columns[1], columns[2], order, shares, train=train).tolist()
     return splits
 
 

@@ -171,7 +171,7 @@ def _pickles(value: Any) -> bool:
 
 
 def load_dataset(name: str) -> Any:
-    """The object that `MODULE:NAME` or `FILE.py:NAME` stands for, made by the user's own code where that is a function or class."""
+    """The object that `MODULE:NAME` or `FILE.py:NAME` stands for; a function or class there is called for it."""
     module_name, colon, attribute = name.rpartition(":")
     if not colon or not module_name or not attribute:
         raise UsageError(
