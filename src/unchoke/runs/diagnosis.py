@@ -18,12 +18,11 @@ from unchoke.core.units import format_count, format_seconds
 AROUND = ("evaluate", "checkpoint", "profiler")
 """Stages of a training that are not part of its steps."""
 _COMPUTE = ("forward", "backward", "optimizer", "replay", "device")
-_HANDS_OVER = ("forward", "backward", "optimizer")
 _CACHED = ("open", "read", "verify", "decode", "transform")
 """What a cache of pixels does once instead of in each epoch."""
 _LOOP_SHARE = 0.1
 """A stage that takes less of the steps is not looked at."""
-WORTH_SHARE, NOTED_SHARE = 0.1, 0.03
+_WORTH_SHARE, _NOTED_SHARE = 0.1, 0.03
 """From which share of the run on a gain is a warning, and from which it is mentioned."""
 _MIN_SAVED_S = 1.0
 _CHECKPOINT_SHARE, _CHECKPOINT_EVERY_S = 0.02, 60
@@ -43,48 +42,54 @@ class _Cause(NamedTuple):
     path: str | None = None
 
 
-def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float | None = None) -> list[Finding]:
-    """What held a run back. Gains below a second, or below `NOTED_SHARE` of the run, are left out. `out` ends each command."""
-    total_s = sum(record.timings.values())
-    if not total_s:
-        return []
-    floor_s = _MIN_SAVED_S if min_saved_s is None else min_saved_s
-    train, extract = (record.timeline.get(work, Timeline(0.0)) for work in ("train", "extract"))
-    causes = [*_around_training(record, train, out), *_in_steps(record, train, out), *_in_extraction(record, extract, out)]
-    worth = [cause for cause in causes if cause.saved_s >= max(floor_s, NOTED_SHARE * total_s)]
-    found = [_finding(cause, total_s) for cause in sorted(worth, key=lambda cause: -cause.saved_s)]
-    tuned = any("tuned" in choice.evidence for choice in record.choices)
-    compute_s = train.seconds(*_COMPUTE)
-    if found or tuned or not _is_tunable(record) or compute_s < max(10 * floor_s, total_s / 2):
-        return found
-    message = f"{compute_s / total_s:.0%} of the time is forward, backward and optimizer; nothing around them is worth changing"
-    fix = "`unchoke tune` tries memory layout, precision and compilation, and keeps what is equal and faster"
-    evidence = {"compute_s": compute_s, "total_s": total_s}
-    return [_note("compute-bound", "forward", message, fix, f"unchoke tune{out}", evidence)]
+def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float = _MIN_SAVED_S) -> list[Finding]:
+    """What held a run back. Small gains, in seconds or as a share of the run, are left out. `out` ends each command."""
+    total_s, found = sum(record.timings.values()), []
+    causes = [*_in_training(record, out), *_in_extraction(record, out)]
+    for cause in sorted(causes, key=lambda cause: -cause.saved_s):
+        if cause.saved_s >= max(min_saved_s, _NOTED_SHARE * total_s):
+            share = min(0.99, cause.saved_s / total_s)
+            gain = f"about {format_seconds(cause.saved_s)} of {format_seconds(total_s)} ({share:.0%}), {1 / (1 - share):.1f}× as fast"
+            finding = Finding(
+                code=cause.code,
+                message=cause.message,
+                severity="warning" if share >= _WORTH_SHARE else "info",
+                path=cause.path or None,
+                stage=cause.stage,
+                evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share},
+                expected_gain=gain,
+                fix=cause.fix,
+                command=cause.command,
+            )
+            found.append(finding)
+    return found
 
 
-def _in_steps(record: RunRecord, train: Timeline, out: str) -> Iterator[_Cause]:
-    """What steps spend on anything but computing."""
-    machine, wait_s = record.machine, train.seconds("wait")
+def _in_training(record: RunRecord, out: str) -> Iterator[_Cause]:
+    """What steps spend on anything but computing, then what goes on around them."""
+    if (train := record.timeline.get("train")) is None:
+        return
+    machine, training, splits, source = record.machine, record.training, record.data.splits, record.data.source
+    wait_s, copy_s, prepare_s = (train.seconds(stage) for stage in ("wait", "copy", "prepare"))
     steps_s = max(train.wall_s - train.seconds(*AROUND), 1e-9)
-    loading_s, cached_s = _loading_s(train, *_CACHED, "collate"), _loading_s(train, *_CACHED)
+    cached_s = sum(row.seconds for row in train.loading if row.stage in _CACHED)
+    loading_s = cached_s + sum(row.seconds for row in train.loading if row.stage == "collate")
     decoded = sum(row.calls for row in train.loading if row.stage == "decode")
     epochs = record.planned_epochs or len(train.epochs) or len(record.history)
     # masks are trained on patches, which have no cache of pixels; on a CPU those who decode take cores from the training
     if decoded and epochs > 1 and (cache := _chosen(record, "cache")) is not None:
         taken_s = cached_s / machine.cores if machine.on_cpu else 0.0
-        again_s = max(wait_s * cached_s / loading_s if loading_s else 0.0, taken_s) * (1 - 1 / epochs)
         when = f"in these steps, as in each of {epochs} epochs" if record.planned_epochs else f"in {epochs} epochs"
         yield _Cause(
             "decoded-every-epoch",
             "decode",
-            again_s,
+            max(wait_s * cached_s / loading_s if loading_s else 0.0, taken_s) * (1 - 1 / epochs),
             f"pictures were read and decoded {format_count(decoded, 'time')} {when}: {format_seconds(cached_s)} of the workers' "
             f"time; the training waited {format_seconds(wait_s)} for data",
             "keep the decoded pixels: they are made once, for this run and the next",
             _command(record, "--cache", "disk", out=out),
             {"decoded": decoded, "reading_s": cached_s, "wait_s": wait_s, "cache": cache},
-            record.data.source,
+            source,
         )
     if wait_s / steps_s >= _LOOP_SHARE and machine.workers < machine.cores:
         hidden_s = 0.0 if machine.on_cpu else train.seconds(*_COMPUTE, "prepare", "copy")
@@ -97,19 +102,12 @@ def _in_steps(record: RunRecord, train: Timeline, out: str) -> Iterator[_Cause]:
             "let more workers read ahead",
             _command(record, "--workers", machine.cores, out=out),
             {"wait_s": wait_s, "readers": train.readers, "workers": machine.workers, "cores": machine.cores},
-            record.data.source,
+            source,
         )
-    copy_s, prepare_s = train.seconds("copy"), train.seconds("prepare")
     if copy_s / steps_s >= _LOOP_SHARE and _is_tunable(record):
-        yield _Cause(
-            "slow-copy",
-            "copy",
-            copy_s,
-            f"copying batches to the device takes {copy_s / steps_s:.0%} of the steps' time",
-            "`unchoke tune` tries pinned memory, and keeps it if it is faster",
-            f"unchoke tune{out}",
-            {"copy_s": copy_s},
-        )
+        message = f"copying batches to the device takes {copy_s / steps_s:.0%} of the steps' time"
+        fix = "`unchoke tune` tries pinned memory, and keeps it if it is faster"
+        yield _Cause("slow-copy", "copy", copy_s, message, fix, f"unchoke tune{out}", {"copy_s": copy_s})
     if prepare_s / steps_s >= _LOOP_SHARE and _chosen(record, "augment") == "strong":
         yield _Cause(
             "slow-augmentation",
@@ -120,16 +118,10 @@ def _in_steps(record: RunRecord, train: Timeline, out: str) -> Iterator[_Cause]:
             _command(record, "--augment", "light", out=out),
             {"prepare_s": prepare_s, "augment": "strong"},
         )
-
-
-def _around_training(record: RunRecord, train: Timeline, out: str) -> Iterator[_Cause]:
-    """Evaluation in small batches, and checkpoints that cost more than doing a minute again."""
-    training, splits = record.training, record.data.splits
     batch = int((training.loop.eval_batch if training and training.loop else None) or 0)
-    epochs, forward_s = max(1, record.planned_epochs or len(train.epochs) or len(record.history)), train.seconds("forward")
     if 0 < batch < _SMALL_EVAL_BATCH:
-        judged = splits.get("val", 0) * (epochs + 1) + splits.get("test", 0)
-        trained = splits.get("train", 0) * epochs
+        judged = splits.get("val", 0) * (max(1, epochs) + 1) + splits.get("test", 0)
+        trained, forward_s = splits.get("train", 0) * max(1, epochs), train.seconds("forward")
         spent_s, fair_s = train.seconds("evaluate"), judged * forward_s / trained if trained else 0.0
         yield _Cause(
             "slow-evaluation",
@@ -154,11 +146,12 @@ def _around_training(record: RunRecord, train: Timeline, out: str) -> Iterator[_
         )
 
 
-def _in_extraction(record: RunRecord, extract: Timeline, out: str) -> Iterator[_Cause]:
+def _in_extraction(record: RunRecord, out: str) -> Iterator[_Cause]:
     """The frozen part waits for pictures, or runs in plain torch on a CPU."""
-    machine, whole_s = record.machine, record.timings.get("extract", 0.0)
+    if (extract := record.timeline.get("extract")) is None:
+        return
+    machine, whole_s, readers = record.machine, record.timings.get("extract", 0.0), max(1, extract.readers)
     waits, encodes = (extract.seconds(stage) / max(extract.wall_s, 1e-9) for stage in ("load", "encode"))
-    readers = max(1, extract.readers)
     if waits >= _LOOP_SHARE and readers < machine.cores:
         yield _Cause(
             "extraction-waits",
@@ -185,26 +178,6 @@ def _in_extraction(record: RunRecord, extract: Timeline, out: str) -> Iterator[_
         )
 
 
-def _finding(cause: _Cause, total_s: float) -> Finding:
-    share = min(0.99, cause.saved_s / total_s)
-    gain = f"about {format_seconds(cause.saved_s)} of {format_seconds(total_s)} ({share:.0%}), {1 / (1 - share):.1f}× as fast"
-    return Finding(
-        code=cause.code,
-        message=cause.message,
-        severity="warning" if share >= WORTH_SHARE else "info",
-        path=cause.path or None,
-        stage=cause.stage,
-        evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share},
-        expected_gain=gain,
-        fix=cause.fix,
-        command=cause.command,
-    )
-
-
-def _note(code: str, stage: str, message: str, fix: str, command: str, evidence: dict[str, Any]) -> Finding:
-    return Finding(code=code, message=message, severity="info", stage=stage, evidence=evidence, fix=fix, command=command)
-
-
 def _command(record: RunRecord, option: str, value: Any = None, *, out: str) -> str:
     """The run's own command with one option changed or left out; nothing where several models were trained within minutes."""
     if record.ladder:
@@ -221,10 +194,6 @@ def _is_tunable(record: RunRecord) -> bool:
 
 def _chosen(record: RunRecord, name: str) -> Any:
     return next((choice.value for choice in reversed(record.choices) if choice.name == name), None)
-
-
-def _loading_s(timeline: Timeline, *stages: str) -> float:
-    return sum(row.seconds for row in timeline.loading if row.stage in stages)
 
 
 def _slowest(timeline: Timeline) -> str:
@@ -308,7 +277,7 @@ def name_bottleneck(
     command = f"unchoke tune{out}" if _is_tunable(record) else ""
     if code in _LARGER_BATCH and batch and not record.ladder:
         command = _command(record, "--batch-size", 2 * int(batch), out=out)
-    return _note(code, stage, message, fix, command, evidence)
+    return Finding(code=code, message=message, severity="info", stage=stage, evidence=evidence, fix=fix, command=command)
 
 
 def _by_operators(
@@ -327,7 +296,7 @@ def _by_operators(
         return "operator-bound", "forward", f"{share:.0%} of the operators' time is {name} alone", fix, evidence
     busy, mean_s = device_s / num_recorded / step_s, cpu_s / max(1, calls)
     evidence = {"calls_per_step": round(calls / num_recorded), "mean_call_s": mean_s}
-    launching = sum(shares.get(stage, 0.0) for stage in _HANDS_OVER) >= 0.5
+    launching = sum(shares.get(stage, 0.0) for stage in ("forward", "backward", "optimizer")) >= 0.5
     if (busy < _IDLE_DEVICE and launching) if device_s else mean_s < _SMALL_CALL_S:
         seen = f"the GPU computes {busy:.0%} of a step" if device_s else f"the mean call takes {mean_s * 1e6:.0f} µs"
         what = (

@@ -1,8 +1,7 @@
 """Is a trick faster than the plain way by more than noise, and does it give the same numbers?
 
-In: two callables that each do a piece of work and return its seconds; outputs and gradients of both ways, as arrays. Out: a
-`Speedup` (the ratio with its interval), a `Likeness` (equal or not, within which tolerance). What follows from it is decided in
-`trials.py`.
+In: two callables that each do a piece of work and return its seconds; outputs and gradients of both ways. Out: a `Speedup` (the
+ratio with its interval) and a `Likeness` (equal or not, within which tolerance). `trials.py` decides what follows.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +28,7 @@ _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as fast the trick is: the ratio, its 95 % interval, and how many pairs of measurements it rests on.
-
-    `noise` is how much the plain way's seconds varied among themselves, as a share.
-    """
+    """How many times as fast the trick is, with its 95 % interval; `noise` is the spread of the plain way's seconds, a share."""
 
     ratio: float
     low: float
@@ -43,17 +38,14 @@ class Speedup:
     plain_s: float
     trick_s: float
 
-    def is_faster(self, margin: float = MARGIN) -> bool:
+    def is_faster(self) -> bool:
         """Whether the gain exceeds the noise: the whole interval lies beyond the margin."""
-        return self.low > 1 + margin
+        return self.low > 1 + MARGIN
 
     @property
     def text(self) -> str:
         """``1.32× (1.25–1.40)``."""
         return f"{self.ratio:.2f}× ({self.low:.2f}–{self.high:.2f})"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare(
@@ -62,7 +54,6 @@ def compare(
     *,
     budget_s: float,
     min_pairs: int = 4,
-    margin: float = MARGIN,
     clock: Callable[[], float] = time.monotonic,
 ) -> Speedup:
     """Run both in turns (plain, trick, trick, plain, …), so that a busy moment or a warming machine hits both alike.
@@ -78,33 +69,28 @@ def compare(
             seconds.append((plain(), trick_s))
         else:
             seconds.append((plain(), trick()))
-        spent_s = clock() - started_s
-        found = summarise(seconds)
+        spent_s, found = clock() - started_s, summarise(seconds)
         if spent_s * (len(seconds) + 1) / len(seconds) > budget_s or len(seconds) >= _MOST_PAIRS:
             return found
-        if len(seconds) >= min_pairs and (found.is_faster(margin) or found.high < 1 + margin):
+        if len(seconds) >= min_pairs and (found.is_faster() or found.high < 1 + MARGIN):
             return found
 
 
 def summarise(seconds: Sequence[tuple[float, float]]) -> Speedup:
-    """The ratio of pairs of (plain, trick) seconds: their geometric mean, with a bootstrap interval."""
+    """The ratio of pairs of (plain, trick) seconds: their geometric mean, with a bootstrap interval.
+
+    The interval is widened as Student's t is for so few pairs: resampling four values knows only four.
+    """
     plain, trick = (np.array(column, np.float64).clip(1e-9) for column in zip(*seconds, strict=True))
     logs = np.log(plain / trick)
-    low, high = _interval(logs)
-    noise = float(np.log(plain).std(ddof=1)) if len(plain) > 1 else math.inf
+    low, high, noise, freedom = 0.0, math.inf, math.inf, len(logs) - 1
+    if freedom:
+        drawn = np.random.default_rng(0).integers(0, len(logs), (_RESAMPLES, len(logs)))
+        around = np.quantile(logs[drawn].mean(axis=1), (0.025, 0.975)) - logs.mean()
+        widened = around * _STUDENT[min(freedom, max(_STUDENT))] / _NORMAL * math.sqrt(len(logs) / freedom)
+        low, high = np.exp(logs.mean() + widened).tolist()
+        noise = float(np.log(plain).std(ddof=1))
     return Speedup(float(np.exp(logs.mean())), low, high, len(logs), noise, statistics.median(plain), statistics.median(trick))
-
-
-def _interval(logs: NDArray[np.float64]) -> tuple[float, float]:
-    """95 %, by resampling the pairs, widened as Student's t is for so few of them: resampling four values knows only four."""
-    if len(logs) < 2:
-        return 0.0, math.inf
-    drawn = np.random.default_rng(0).integers(0, len(logs), (_RESAMPLES, len(logs)))
-    around = np.quantile(logs[drawn].mean(axis=1), (0.025, 0.975)) - logs.mean()
-    freedom = len(logs) - 1
-    widened = around * _STUDENT[min(freedom, max(_STUDENT))] / _NORMAL * math.sqrt(len(logs) / freedom)
-    low, high = np.exp(logs.mean() + widened)
-    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -153,42 +139,26 @@ def equal_outputs(plain: Numbers, trick: Numbers, rounding: str) -> Likeness:
     tolerance = TOLERANCES[rounding]
     if not all(np.isfinite(values).all() for values in (trick.outputs, *trick.gradients.values())):
         return Likeness(False, "some numbers are infinite or not numbers at all")
-    figures = {"outputs": _relative_error(plain.outputs, trick.outputs)}
-    within = [figures["outputs"] <= tolerance.outputs]
-    said = [f"outputs differ by {figures['outputs']:.2g} (at most {tolerance.outputs:g})"]
+    expected, found = (one.outputs.astype(np.float64).reshape(len(one.outputs), -1) for one in (plain, trick))
+    spread, difference = (float(np.linalg.norm(values)) for values in (expected - expected.mean(axis=0), found - expected))
+    error = difference / max(spread, 1e-12) if difference else 0.0  # as a share of how much samples differ among themselves
+    figures, within = {"outputs": error}, [error <= tolerance.outputs]
+    text = f"outputs differ by {error:.2g} (at most {tolerance.outputs:g})"
     if plain.gradients:
-        whole, worst = _gradient_cosines(plain.gradients, trick.gradients, tolerance.share)
-        length = _norm(trick.gradients) / max(_norm(plain.gradients), 1e-30)
+        whole = worst = 0.0
+        norms = {name: float(np.linalg.norm(values.astype(np.float64))) for name, values in plain.gradients.items()}
+        total = math.hypot(*norms.values())
+        length = math.hypot(*(float(np.linalg.norm(values.astype(np.float64))) for values in trick.gradients.values()))
+        length /= max(total, 1e-30)
+        if plain.gradients.keys() == trick.gradients.keys():
+            pairs = {name: (plain.gradients[name], trick.gradients[name]) for name in plain.gradients}
+            worst = min((_cosine(*pairs[name]) for name in pairs if norms[name] >= tolerance.share * total), default=1.0)
+            whole = _cosine(*(np.concatenate([pair[side].ravel() for pair in pairs.values()]) for side in (0, 1)))
         figures |= {"gradient_cosine": whole, "worst_tensor_cosine": worst, "gradient_length": length}
         within += [whole >= tolerance.gradient, worst >= tolerance.tensor, abs(length - 1) <= tolerance.outputs]
-        said.append(f"cosine of gradients {whole:.4f} (at least {tolerance.gradient:g})")
-        said.append(
-            f"of the worst tensor {worst:.4f} (at least {tolerance.tensor:g}), their length {length:.3f} of the plain one"
-        )
-    return Likeness(all(within), ", ".join(said), figures)
-
-
-def _relative_error(plain: Array, trick: Array) -> float:
-    """The difference as a share of how much samples differ among themselves, which is what outputs are for."""
-    expected, found = (values.astype(np.float64).reshape(len(values), -1) for values in (plain, trick))
-    spread = float(np.linalg.norm(expected - expected.mean(axis=0)))
-    difference = float(np.linalg.norm(found - expected))
-    return 0.0 if difference == 0 else difference / max(spread, 1e-12)
-
-
-def _gradient_cosines(plain: Mapping[str, Array], trick: Mapping[str, Array], share: float) -> tuple[float, float]:
-    """Of all gradients as one long vector, and the worst among the tensors that count."""
-    if plain.keys() != trick.keys():
-        return 0.0, 0.0
-    total = _norm(plain)
-    counted = [name for name, values in plain.items() if _norm({name: values}) >= share * total]
-    worst = min((_cosine(plain[name], trick[name]) for name in counted), default=1.0)
-    whole, other = (np.concatenate([values.ravel() for values in tensors.values()]) for tensors in (plain, trick))
-    return _cosine(whole, other), worst
-
-
-def _norm(tensors: Mapping[str, Array]) -> float:
-    return math.hypot(*(float(np.linalg.norm(values.astype(np.float64))) for values in tensors.values()))
+        text += f", cosine of gradients {whole:.4f} (at least {tolerance.gradient:g})"
+        text += f", of the worst tensor {worst:.4f} (at least {tolerance.tensor:g}), their length {length:.3f} of the plain one"
+    return Likeness(all(within), text, figures)
 
 
 def _cosine(left: Array, right: Array) -> float:

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from unchoke.data.sample_set import Samples
     from unchoke.features.extraction import PictureExtraction
-    from unchoke.features.prepare_engine import Picture
     from unchoke.tuning.encoder_result import EncoderScore, EncodersResult
 
     Columns = tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[np.int64]]
@@ -76,15 +74,6 @@ def encoders(
     refuse_number("--minutes", minutes, example="3")
     started_s = time.monotonic()
     typed = {"data": data, **options}
-    names = _named(encoders)
-    with open_session(typed, out=out, on_event=on_event) as session:
-        comparison = _Comparison(session, candidates(session.settings, names), minutes=minutes, started_s=started_s)
-        scores = comparison.run()
-        return _answer(comparison, scores, keep=keep, typed=typed)
-
-
-def _named(encoders: Sequence[str] | str) -> list[str]:
-    """The names that were typed; none where the option was left out."""
     parts = encoders.split(",") if isinstance(encoders, str) else encoders
     names = [name.strip() for name in parts if name.strip()]
     if encoders and not names:
@@ -94,7 +83,9 @@ def _named(encoders: Sequence[str] | str) -> list[str]:
             why="it takes timm model names, separated by commas",
             try_="--encoders tf_efficientnet_lite0,tf_efficientnet_lite2, or leave it out to compare those that are installed",
         )
-    return names
+    with open_session(typed, out=out, on_event=on_event) as session:
+        comparison = _Comparison(session, candidates(session.settings, names), ends_s=started_s + 60 * minutes)
+        return comparison.answer(comparison.run(started_s), started_s, keep=keep, typed=typed)
 
 
 def candidates(settings: Settings, names: Sequence[str]) -> list[str]:
@@ -105,41 +96,34 @@ def candidates(settings: Settings, names: Sequence[str]) -> list[str]:
 class _Comparison:
     """One command at work."""
 
-    def __init__(self, session: Session, names: list[str], *, minutes: float, started_s: float) -> None:
-        self.session, self.names, self.minutes, self.started_s = session, names, minutes, started_s
+    def __init__(self, session: Session, names: list[str], *, ends_s: float) -> None:
+        self.session, self.names, self.ends_s = session, names, ends_s
         self.skipped: dict[str, str] = {}
-        self.samples: Samples
-        self.pictures: list[Picture] = []
-        self.num_photos = 0
-        self._slowest_s = 0.0
 
-    @property
-    def left_s(self) -> float:
-        return 60 * self.minutes - (time.monotonic() - self.started_s)
-
-    def run(self) -> list[EncoderScore]:
+    def run(self, started_s: float) -> list[EncoderScore]:
         """Every candidate that time allows; the first is always tried."""
         from unchoke.features.encoders import check_encoder
 
         for name in self.names:
             check_encoder(name)
+        minutes, slowest_s = (self.ends_s - started_s) / 60, 0.0
         with self.session.stage("sample"):
-            self._take_sample(int(min(_MOST, max(_FEWEST, _PHOTOS_A_MINUTE * self.minutes))))
+            self._take_sample(int(min(_MOST, max(_FEWEST, _PHOTOS_A_MINUTE * minutes))))
         scores: list[EncoderScore] = []
-        for place, name in enumerate(self.names):
-            if place and self.left_s < self._slowest_s:
-                left, needs = format_seconds(max(0.0, self.left_s)), format_seconds(self._slowest_s)
-                self.skipped[name] = f"{left} of {self.minutes:g} minutes were left, and another one took {needs}"
-                continue
+        for done, name in enumerate(self.names, start=1):
             began_s = time.monotonic()
+            if done > 1 and self.ends_s - began_s < slowest_s:
+                left, needs = format_seconds(max(0.0, self.ends_s - began_s)), format_seconds(slowest_s)
+                self.skipped[name] = f"{left} of {minutes:g} minutes were left, and another one took {needs}"
+                continue
             try:
                 scores += self._scores(name)
             except MachineError as error:
                 self.skipped[name] = f"{error.what}: {error.why}; {error.try_}"
                 continue
-            self._slowest_s = max(self._slowest_s, time.monotonic() - began_s)
-            done, total, spent_s = place + 1, len(self.names), time.monotonic() - self.started_s
-            left_s = min(max(0.0, self.left_s), (total - done) * spent_s / done)
+            now_s, total = time.monotonic(), len(self.names)
+            slowest_s = max(slowest_s, now_s - began_s)
+            left_s = min(max(0.0, self.ends_s - now_s), (total - done) * (now_s - started_s) / done)
             self.session.on_event(Progress("encoders", done, total, "encoders", None, left_s))
         if not scores:
             raise MachineError(
@@ -176,34 +160,36 @@ class _Comparison:
         contents = facts["content"][sound].tolist()
         rows = zip(picked.frame["sample_id"].tolist(), picked.frame["path"].tolist(), contents, strict=True)
         self.samples, self.pictures, self.num_photos = picked, [Picture(*row) for row in rows], len(split)
+        weighted = "weighted_r2" if session.settings.target_weights else "r2"
+        self.figure = "accuracy" if labelled else weighted
 
     def _scores(self, name: str) -> list[EncoderScore]:
-        """The candidate's own features, and these with pooled blocks beside them: one pass gives both."""
+        """The candidate's own features, and these with pooled blocks beside them: one pass gives both.
+
+        Scores of these very features, folds and targets that were found before are recalled.
+        """
         import numpy as np
 
-        extracted = self._extracted(name)
+        from unchoke.tuning.encoder_result import EncoderScore
+
+        extracted, session = self._extracted(name), self.session
         feats = extracted.store.rows(np.arange(extracted.store.num_samples, dtype=np.int64))
         rate, dim = self._rate(extracted), extracted.recipe.encoder.dim
         cuts = {"end": feats[:, :dim]} | ({"blocks": feats} if feats.shape[1] > dim else {})
-        with self.session.stage("compare", name):
-            return [self._recalled(extracted, name, cut, part, rate) for cut, part in cuts.items()]
-
-    def _recalled(
-        self, extracted: PictureExtraction, name: str, cut: str, feats: NDArray[np.float16], rate: float | None
-    ) -> EncoderScore:
-        """The score of these very features, folds and targets, where it was found before; else it is found and kept."""
-        from unchoke.tuning.encoder_result import EncoderScore
-
-        session, columns = self.session, self.columns(extracted.present)
+        columns, file, found = self.columns(extracted.present), session.workspace.engines / _SCORES, []
         kinds = [self.figure, session.settings.target_weights, session.settings.seed]
         about = [None if column is None else column.tolist() for column in columns]
-        key = digest([__version__, extracted.fingerprint, cut, self.samples.frame["sample_id"].tolist(), about, kinds])
-        file = session.workspace.engines / _SCORES
-        known = checksums.recall_json(file, session.warn)
-        if key in known:
-            return replace(EncoderScore.from_dict(known[key]), images_per_s=rate)
-        found = self._score(name, cut, feats, columns, rate)
-        checksums.save_checked_json(file, {**known, key: found.to_dict() | {"points": found.points_n.tolist()}})
+        with session.stage("compare", name):
+            for cut, part in cuts.items():
+                ids = self.samples.frame["sample_id"].tolist()
+                key = digest([__version__, extracted.fingerprint, cut, ids, about, kinds])
+                known = checksums.recall_json(file, session.warn)
+                if key in known:
+                    found.append(replace(EncoderScore.from_dict(known[key]), images_per_s=rate))
+                    continue
+                found.append(self._score(name, cut, part, columns, rate))
+                entry = found[-1].to_dict() | {"points": found[-1].points_n.tolist()}
+                checksums.save_checked_json(file, {**known, key: entry})
         return found
 
     def _extracted(self, name: str) -> PictureExtraction:
@@ -211,8 +197,7 @@ class _Comparison:
         from unchoke.features.encoders import bare_encoder
         from unchoke.features.extraction import extract_features
 
-        settings = self.session.settings
-        plain = replace(with_encoder(settings, name), streams=1, tiles="1x1", views=0)
+        plain = replace(with_encoder(self.session.settings, name), streams=1, tiles="1x1", views=0)
         pooled = has_stages(bare_encoder(name, input_px=plain.input_px).module)
         session = replace(self.session, settings=replace(plain, cut=BLOCKS if pooled else END), remembering=False)
         return extract_features(session, self.pictures)
@@ -244,18 +229,13 @@ class _Comparison:
         held = cross_validate(feats, task.kind, task.names, targets, folds)
         weights = [settings.target_weights.get(target, 0.0) for target in task.names] if settings.target_weights else None
         scored = score(task.kind, task.names, held.outputs, targets, seed=settings.seed, weights=weights, groups=groups)
+        loss = None
         if task.kind == "classification":
             points = (held.outputs.argmax(axis=1) == targets).astype(np.float64)
+            loss = scored.values["log_loss"].value
         else:
             points = -(((held.outputs - targets) / np.maximum(targets.std(axis=0), 1e-12)) ** 2).mean(axis=1).astype(np.float64)
-        loss = scored.values["log_loss"].value if task.kind == "classification" else None
         return EncoderScore(name, cut, scored.values[self.figure], loss, rate, 2 * feats.shape[1], held.strength, points_n=points)
-
-    @property
-    def figure(self) -> str:
-        if self.samples.task.kind == "classification":
-            return "accuracy"
-        return "weighted_r2" if self.session.settings.target_weights else "r2"
 
     def columns(self, present: NDArray[np.bool_]) -> Columns:
         """Targets, numbers of groups (None where there are none) and folds of the photos whose features are there."""
@@ -265,67 +245,64 @@ class _Comparison:
         from unchoke.training.heads.linear_path import deal_folds
 
         frame, task = self.samples.frame[present], self.samples.task
+        strata = [0] * len(frame)
         if task.kind == "classification":
             targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
+            strata = targets.tolist()
         else:
             targets = frame[list(task.names)].to_numpy(dtype=np.float32)
         ids, given = frame["sample_id"].tolist(), frame["group"].tolist()
         units = [f"group {group}" if group else f"sample {sample}" for sample, group in zip(ids, given, strict=True)]
         groups = np.unique(units, return_inverse=True)[1].astype(np.int64) if any(given) else None
-        strata = targets.tolist() if task.kind == "classification" else [0] * len(frame)
         return targets, groups, deal_folds(strata, units)
+
+    def answer(self, scores: list[EncoderScore], started_s: float, *, keep: bool, typed: dict[str, Any]) -> EncodersResult:
+        """Choose, keep if wanted, draw the page."""
+        import numpy as np
+
+        from unchoke.runs.report.encoder_page import save_encoder_page
+        from unchoke.tuning.encoder_result import EncodersResult, choose_encoder
+
+        session, samples, root = self.session, self.samples, self.session.workspace.root
+        num = len(scores[0].points_n)
+        targets, groups, _ = self.columns(np.ones(len(samples.frame), np.bool_))
+        choice = choose_encoder(scores, groups if groups is not None and len(groups) == num else None)
+        session.chose(choice)
+        picked = {"encoder": choice.evidence["encoder"], "cut": choice.evidence["cut"]}
+        if keep:
+            remember(session.workspace, replace(with_encoder(session.settings, picked["encoder"]), cut=picked["cut"]))
+        shown = {name: value for name, value in typed.items() if not (keep and name in picked)} | ({} if keep else picked)
+        result = EncodersResult(
+            figure=self.figure,
+            scores=scores,
+            choice=choice,
+            skipped=self.skipped,
+            constant=float(np.bincount(targets).max() / len(targets)) if self.figure == "accuracy" else 0.0,
+            num_sampled=num,
+            num_photos=self.num_photos,
+            grouped_by=samples.group_name if groups is not None else "",
+            page=root / PAGE,
+            workspace=root,
+            seconds=time.monotonic() - started_s,
+            kept=keep,
+            next_command=shlex.join(["unchoke", "fit", *typed_options(shown)]) + out_option(root),
+        )
+        save_encoder_page(result.to_dict(), result.page)
+        return result
 
 
 def spread(frame: pd.DataFrame, *, num: int, by: str | None) -> set[str]:
     """Ids of `num` samples that are not of the test split: in each class by hash, the classes in proportion."""
     rest = frame[frame["split"] != "test"]
     ids = rest["sample_id"].tolist()
-    classes = rest[by].tolist() if by else [""] * len(ids)
     by_class: dict[Any, list[str]] = {}
+    classes = rest[by].tolist() if by else [""] * len(ids)
     for sample_id, one in sorted(zip(ids, classes, strict=True), key=lambda pair: hash_int("encoders", pair[0])):
         by_class.setdefault(one, []).append(sample_id)
     places = [((place + 0.5) / len(held), sample_id) for held in by_class.values() for place, sample_id in enumerate(held)]
     return {sample_id for _, sample_id in sorted(places)[:num]}
 
 
-def _answer(comparison: _Comparison, scores: list[EncoderScore], *, keep: bool, typed: dict[str, Any]) -> EncodersResult:
-    """Choose, keep if wanted, draw the page."""
-    import numpy as np
-
-    from unchoke.runs.report.encoder_page import save_encoder_page
-    from unchoke.tuning.encoder_result import EncodersResult, choose_encoder
-
-    session, samples = comparison.session, comparison.samples
-    num = len(scores[0].points_n)
-    targets, groups, _ = comparison.columns(np.ones(len(samples.frame), np.bool_))
-    choice = choose_encoder(scores, groups if groups is not None and len(groups) == num else None)
-    session.chose(choice)
-    picked = {"encoder": choice.evidence["encoder"], "cut": choice.evidence["cut"]}
-    if keep:
-        remember(session.workspace, replace(with_encoder(session.settings, picked["encoder"]), cut=picked["cut"]))
-    shown = {name: value for name, value in typed.items() if not (keep and name in picked)} | ({} if keep else picked)
-    root = session.workspace.root
-    result = EncodersResult(
-        figure=comparison.figure,
-        scores=scores,
-        choice=choice,
-        skipped=comparison.skipped,
-        constant=float(np.bincount(targets).max() / len(targets)) if comparison.figure == "accuracy" else 0.0,
-        num_sampled=num,
-        num_photos=comparison.num_photos,
-        grouped_by=samples.group_name if groups is not None else "",
-        page=root / PAGE,
-        workspace=root,
-        seconds=time.monotonic() - comparison.started_s,
-        kept=keep,
-        next_command=shlex.join(["unchoke", "fit", *typed_options(shown)]) + out_option(root),
-    )
-    save_encoder_page(result.to_dict(), result.page)
-    return result
-
-
 def with_encoder(settings: Settings, name: str) -> Settings:
     """The settings with another encoder: what belongs to the one before goes with it."""
-    if name == settings.encoder:
-        return settings
-    return replace(settings, encoder=name, weights=None, input_px=None)
+    return settings if name == settings.encoder else replace(settings, encoder=name, weights=None, input_px=None)

@@ -77,26 +77,19 @@ def train_switches(settings: Settings, now: TrainSetup, about: Circumstances, *,
         Switch("keep_freed_memory", (not now.keep_freed_memory,), why_not=no_glibc),
         Switch("compile", (True,), why_not="on already" if now.compile else _no_compiler(on_cpu=about.on_cpu), apart=True),
     ]
-    return [_unless_set(settings, switch) for switch in found]
-
-
-def _unless_set(settings: Settings, switch: Switch) -> Switch:
-    """What was typed, remembered or preset stands."""
-    value = getattr(settings, switch.name, None)
-    if value is None:
-        return switch
-    typed = flag_off(switch.name) if value is False else flag(switch.name)
-    return Switch(switch.name, why_not=f"{SET}{typed}" if isinstance(value, bool) else f"{SET}{typed} {value}")
+    for place, switch in enumerate(found):  # what was typed, remembered or preset stands
+        if (value := getattr(settings, switch.name, None)) is not None:
+            typed = flag_off(switch.name) if value is False else flag(switch.name)
+            found[place] = Switch(switch.name, why_not=f"{SET}{typed}" if isinstance(value, bool) else f"{SET}{typed} {value}")
+    return found
 
 
 def _no_compiler(*, on_cpu: bool) -> str:
     """Why torch.compile cannot be tried; empty if it can."""
-    if on_cpu:
-        compilers = (os.environ.get("CXX", ""), "g++", "clang++", "c++", "cl")
-        lacking = "" if any(map(shutil.which, filter(None, compilers))) else "a C++ compiler"
-    else:
-        lacking = "" if find_spec("triton") else "triton"
-    return f"does not apply: torch.compile needs {lacking}, which is not installed" if lacking else ""
+    compilers = (os.environ.get("CXX", ""), "g++", "clang++", "c++", "cl")
+    found = any(map(shutil.which, filter(None, compilers))) if on_cpu else find_spec("triton") is not None
+    lacking = "a C++ compiler" if on_cpu else "triton"
+    return "" if found else f"does not apply: torch.compile needs {lacking}, which is not installed"
 
 
 def frozen_switches(settings: Settings, now: FrozenSetup, work: FrozenWork, labels: Sequence[str]) -> list[Switch]:

@@ -51,10 +51,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way compared with another: whether its numbers are right, and if so how fast it is. `setup_s` went before that.
-
-    `why_not` says why neither is known.
-    """
+    """One way compared with another. `setup_s` went before the timing; `why_not` says why neither numbers nor speed are known."""
 
     likeness: Likeness
     compared: Speedup | None = None
@@ -63,45 +60,23 @@ class Attempt:
 
 
 class Work(Protocol):
-    """Something that is done over and over, and may be done in several ways: set-ups, frozen values with a field per switch."""
+    """Something that is done over and over, and may be done in several ways: set-ups, frozen values with a field per switch.
+
+    `timed` gives a warm function that does a piece of the work and returns the seconds of each sample, `free` the same with
+    loading free. `alike` compares numbers with those of the plain way; `let_go` forgets what other ways than these need.
+    """
 
     block_s: float
-    """About how long one timed piece takes."""
+    """About how long one timed piece takes; `calibrate` settles it."""
 
     @property
-    def piece(self) -> str:
-        """What is timed at once, in words."""
-        ...
-
-    def calibrate(self, setup: Any, *, budget_s: float) -> None:
-        """Settle how much a timed piece does, in about that time."""
-        ...
-
-    def changed(self, setup: Any, name: str, value: Any) -> Any:
-        """`setup` with one switch set."""
-        ...
-
-    def alike(self, setup: Any) -> Likeness:
-        """Whether the numbers of this way are those of the plain one."""
-        ...
-
-    def timed(self, setup: Any) -> Callable[[], float]:
-        """A warm function that does a piece of the work, and returns the seconds of each sample."""
-        ...
-
-    def free(self, setup: Any) -> Callable[[], float]:
-        """The same, with loading free."""
-        ...
-
-    def let_go(self, *but: Any) -> None:
-        """Forget what other ways than these need."""
-        ...
-
-
-class AttemptApart(Protocol):
-    """As `attempt`, in another process, which is ended when the time is over."""
-
-    def __call__(self, now: Any, trick: Any, *, budget_s: float) -> Attempt: ...
+    def piece(self) -> str: ...
+    def calibrate(self, setup: Any, *, budget_s: float) -> None: ...
+    def changed(self, setup: Any, name: str, value: Any) -> Any: ...
+    def alike(self, setup: Any) -> Likeness: ...
+    def timed(self, setup: Any) -> Callable[[], float]: ...
+    def free(self, setup: Any) -> Callable[[], float]: ...
+    def let_go(self, *but: Any) -> None: ...
 
 
 class Deadline:
@@ -113,10 +88,6 @@ class Deadline:
     @property
     def left_s(self) -> float:
         return self._ends_s - self._clock()
-
-    @property
-    def spent_s(self) -> float:
-        return self.total_s - self.left_s
 
     def share(self, part: float) -> Deadline:
         """A deadline of its own for a part of what is left."""
@@ -149,42 +120,41 @@ def quickest(run: Callable[[], float], *, budget_s: float) -> float:
     return min(found)
 
 
+@dataclass
 class PartTuner:
     """Tunes one kind of work. `num_samples` is how many a run goes through: what takes long to set up must repay it by then.
 
-    `apart` is for switches that are tried in another process.
+    `apart` is `attempt` in another process, which is ended when the time is over.
     """
 
-    def __init__(
-        self,
-        name: str,
-        work: Work,
-        *,
-        deadline: Deadline,
-        on_event: OnEvent,
-        warn: Callable[[str], None],
-        earlier: Sequence[Verdict] = (),
-        num_samples: int = 0,
-        apart: AttemptApart | None = None,
-    ) -> None:
-        self.name, self.work, self.deadline, self.on_event, self.warn = name, work, deadline, on_event, warn
-        self.earlier, self.num_samples, self.apart = earlier, num_samples, apart
-        self.trials: list[Verdict] = []
-        self.direct: tuple[Any, Speedup] | None = None
-        """A set-up that was kept, and its comparison with the beginning itself."""
+    name: str
+    work: Work
+    deadline: Deadline
+    on_event: OnEvent
+    warn: Callable[[str], None]
+    earlier: Sequence[Verdict] = ()
+    num_samples: int = 0
+    apart: Callable[..., Attempt] | None = None
 
     def run(self, before: Any, plain: Any, switches_of: Callable[[Any], list[Switch]]) -> TunedPart:
         """Try everything there is time for. `switches_of` gives what is worth trying from a set-up, once a piece has its size."""
         started_s, work = time.monotonic(), self.work
+        self.trials: list[Verdict] = []
+        self.direct: tuple[Any, Speedup] | None = None  # a set-up that was kept, and its comparison with the beginning itself
         work.calibrate(before, budget_s=_CALIBRATION_SHARE * self.deadline.left_s)
         if self.deadline.left_s < 2 * _needed_s(work):
-            return self._untried(before, switches_of(before), NO_TIME)
-        likeness = work.alike(before)
-        if not likeness.equal and not work.alike(plain).equal:
-            self.warn(f"{self.name}: even plain float32 gives other numbers when the device rounds it; everything stays as it is")
-            why = "cannot be compared: rounding alone changes the numbers of this network"
-            return self._untried(before, switches_of(before), why)
-        start = before if likeness.equal else self._right_first(before, plain, likeness.text)
+            return untried(self.name, before, switches_of(before), NO_TIME)
+        likeness, start = work.alike(before), before
+        if not likeness.equal:
+            if not work.alike(plain).equal:
+                self.warn(f"{self.name}: even plain float32 gives other numbers when the device rounds it; nothing is changed")
+                why = "cannot be compared: rounding alone changes the numbers of this network"
+                return untried(self.name, before, switches_of(before), why)
+            why = f"{self.name} as it runs now gives other numbers than plain float32 ({likeness.text})"
+            self.warn(f"{why}; tuning begins with the plain way")
+            start, reason = plain, f"as it was, the numbers were unequal: {likeness.text}"
+            now = {name: getattr(before, name) for name in vars(plain)}
+            self.trials += [Verdict(k, "kept", reason, now=now[k], value=v) for k, v in vars(plain).items() if now[k] != v]
         look_s = 2 * (_LOOKS + 1) * work.block_s
         loading = self._look(start, look_s) if look_s < _LOOK_SHARE * self.deadline.left_s else None
         switches = switches_of(start)
@@ -196,29 +166,9 @@ class PartTuner:
         looked = loading
         if loading and after != start:
             looked = self._look(after, look_s) if self.deadline.left_s > look_s else None
-        return TunedPart(
-            self.name,
-            self.trials,
-            whole=whole,
-            head_room=LoadingCost(*loading, *(looked or (None, None))) if loading else None,
-            equality=likeness.text,
-            piece=work.piece,
-            seconds=time.monotonic() - started_s,
-        )
-
-    def _untried(self, before: Any, switches: Sequence[Switch], why: str) -> TunedPart:
-        """Nothing can be told, and nothing is changed."""
-        part = planned(self.name, before, switches)
-        return replace(part, trials=[replace(one, reason=why) if one.value is not None else one for one in part.trials])
-
-    def _right_first(self, before: Any, plain: Any, why: str) -> Any:
-        """The plain way, and a verdict on each switch that must change for the numbers to be right."""
-        self.warn(f"{self.name} as it runs now gives other numbers than plain float32 ({why}); tuning begins with the plain way")
-        reason = f"as it was, the numbers were unequal: {why}"
-        for name, value in vars(plain).items():
-            if (now := getattr(before, name)) != value:
-                self.trials.append(Verdict(name, "kept", reason, now=now, value=value))
-        return plain
+        room = LoadingCost(*loading, *(looked or (None, None))) if loading else None
+        spent_s = time.monotonic() - started_s
+        return TunedPart(self.name, self.trials, whole, room, likeness.text, work.piece, spent_s)
 
     def _look(self, setup: Any, budget_s: float) -> tuple[float, float]:
         """Seconds of a sample as it is, and with loading free, in turns."""
@@ -230,26 +180,26 @@ class PartTuner:
         """The way that won. Earlier verdicts still hold; `reserve_s` of the time are left for what comes afterwards."""
         current = start
         may_change = {switch.name for switch in switches if not switch.why_not}
-        for verdict in (one for one in self.earlier if one.switch in may_change):
-            self.trials.append(verdict)
+        known = [one for one in self.earlier if one.switch in may_change]
+        self.trials += known
+        for verdict in known:
             if verdict.verdict == "kept":
                 current = self.work.changed(current, verdict.switch, verdict.value)
-        known = may_change & {verdict.switch for verdict in self.earlier}
-        left = [switch for switch in switches if switch.name not in known]
+        left = [switch for switch in switches if switch.name not in {one.switch for one in known}]
         for number, switch in enumerate(left):
             self._tell(number, len(left), switch.name)
-            now = getattr(current, switch.name, None)
             if switch.why_not:
+                now = getattr(current, switch.name, None)
                 self.trials.append(Verdict(switch.name, "not tried", switch.why_not, now=now))
                 continue
             num_left = sum(max(1, len(one.values)) for one in left[number:])
             for tried, value in enumerate(switch.values):
                 if value == getattr(current, switch.name):
                     continue
-                to_come_s = 0.0 if current == start else reserve_s + _WITH_SETUP * _needed_s(self.work)
-                left_s = self.deadline.left_s - to_come_s
-                fair_s = min(_LONGEST_TRIAL_S, left_s / max(1, num_left - tried))
-                budget_s = left_s if switch.apart else min(left_s, max(fair_s, _WITH_SETUP * _needed_s(self.work)))
+                needed_s = _needed_s(self.work)
+                left_s = self.deadline.left_s - (0.0 if current == start else reserve_s + _WITH_SETUP * needed_s)
+                fair_s = max(min(_LONGEST_TRIAL_S, left_s / max(1, num_left - tried)), _WITH_SETUP * needed_s)
+                budget_s = left_s if switch.apart else min(left_s, fair_s)
                 verdict = self._try(switch, value, start, current, budget_s=budget_s)
                 self.trials.append(verdict)
                 if verdict.verdict == "kept":
@@ -278,11 +228,12 @@ class PartTuner:
             return replace(verdict, reason=found.why_not)
         if not likeness.equal or compared is None:
             return replace(verdict, verdict="refused", reason=f"unequal: {likeness.text}")
+        pairs = format_count(compared.pairs, "pair")
         if compared.pairs < MIN_PAIRS:
-            return replace(verdict, reason=f"only {format_count(compared.pairs, 'pair')} could be timed: ask for more --minutes")
+            return replace(verdict, reason=f"only {pairs} could be timed: ask for more --minutes")
         verdict = replace(verdict, verdict="refused", ratio=compared.ratio, interval=(compared.low, compared.high))
         if not compared.is_faster():
-            return replace(verdict, reason=f"not faster: {compared.text} in {format_count(compared.pairs, 'pair')}")
+            return replace(verdict, reason=f"not faster: {compared.text} in {pairs}")
         saved_s = compared.plain_s - compared.trick_s
         worth_from = int(found.setup_s / max(1e-9, saved_s)) + 1 if switch.apart else 0  # samples until getting ready has paid
         if worth_from > self.num_samples:
@@ -294,7 +245,7 @@ class PartTuner:
         return replace(verdict, verdict="kept", reason=f"{compared.text} as fast; {likeness.text}", worth_from=worth_from)
 
     def _attempt(self, start: Any, now: Any, trick: Any, *, apart: bool, budget_s: float) -> Attempt | str:
-        """What was found, or why it cannot be run; a lack of memory is said as one."""
+        """What was found, or why it cannot be run."""
         from unchoke.machine.memory.oom import out_of_memory
 
         try:
@@ -328,17 +279,16 @@ class PartTuner:
             return after, whole
         else:
             why = f"together they are not faster than before: {whole.text}"
-        self.trials = [
-            replace(one, verdict="refused", reason=f"dropped: {why}") if one.switch in kept and one.verdict == "kept" else one
-            for one in self.trials
-        ]
+        for place, one in enumerate(self.trials):
+            if one.switch in kept and one.verdict == "kept":
+                self.trials[place] = replace(one, verdict="refused", reason=f"dropped: {why}")
         return start, whole
 
 
-def planned(name: str, before: Any, switches: Sequence[Switch]) -> TunedPart:
-    """What would be tried, without trying it."""
+def untried(name: str, before: Any, switches: Sequence[Switch], why: str) -> TunedPart:
+    """What would be tried, without trying it, and why it was not."""
     trials = [
-        Verdict(switch.name, "not tried", switch.why_not or "would be tried", now=getattr(before, switch.name, None), value=value)
+        Verdict(switch.name, "not tried", switch.why_not or why, now=getattr(before, switch.name, None), value=value)
         for switch in switches
         for value in (switch.values if not switch.why_not else (None,))
     ]

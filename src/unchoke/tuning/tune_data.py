@@ -45,10 +45,6 @@ class Sample:
     pictures: list[Picture]
     num_unreadable: int
 
-    @property
-    def num_train(self) -> int:
-        return len(self.learnable.problem.positions("train"))
-
 
 def quiet(session: Session) -> Session:
     """The same session, telling and remembering nothing, as if nothing had been tuned yet."""
@@ -79,9 +75,9 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
     unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")
     learnable = build_problem(samples, unknown, np.ones(len(samples), np.bool_))
     frame = learnable.frame.iloc[learnable.problem.positions("train")]
-    named = sorted(zip(frame["sample_id"], frame["path"], strict=True), key=lambda one: hash_int("sample", one[0]))
     pictures: list[Picture] = []
     num_unreadable = 0
+    named = sorted(zip(frame["sample_id"], frame["path"], strict=True), key=lambda one: hash_int("sample", one[0]))
     for sample_id, path in named:
         if len(pictures) >= num or num_unreadable > num:
             break
@@ -111,22 +107,19 @@ def pixel_source(session: Session, sample: Sample, encoder: Encoder) -> StoredPi
 
 def training_job(session: Session, sample: Sample, encoder: Encoder, source: SourceSpec) -> PhotoJob:
     """The training a run would do, settled for all the data and run on the sample."""
-    silent, part = quiet(session), TrainedPart.of(encoder, session.settings.cut)
-    loop = choose_loop(silent, sample.learnable.problem, part)
+    silent, whole, inputs = quiet(session), sample.learnable.problem, sample.learnable.inputs
     targets = targets_of(session.settings, sample.learnable)
-    whole, inputs = sample.learnable.problem, sample.learnable.inputs
     place = {sample_id: position for position, sample_id in enumerate(whole.sample_ids)}
     ids = [picture.sample_id for picture in sample.pictures]
     rows = np.array([place[sample_id] for sample_id in ids], np.int64)
     train = {"train": np.arange(len(rows), dtype=np.int64)}  # all of them to train on
-    problem = Problem(whole.kind, whole.names, whole.targets[rows], train, ids)
     return PhotoJob(
         network=network_spec(session.settings, encoder),
         source=source,
         targets=targets,
         inputs=None if inputs is None else inputs[rows],
-        problem=problem,
-        loop=loop,
+        problem=Problem(whole.kind, whole.names, whole.targets[rows], train, ids),
+        loop=choose_loop(silent, whole, TrainedPart.of(encoder, session.settings.cut)),
         metric=str(choose_metric(whole, targets).value),
         device=silent.policy.device,
         workers=silent.policy.workers,

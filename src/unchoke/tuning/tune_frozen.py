@@ -71,10 +71,14 @@ class FrozenSetup:
 
 
 class FrozenWork:
-    """Extraction of a few pictures. `recipe` says how a picture becomes what is cached, engine and decoding aside."""
+    """Extraction of a few pictures by the part of `encoder` before the cut that the settings say."""
 
-    def __init__(self, session: Session, part: Encoder, recipe: PictureRecipe, pictures: Sequence[Picture], folder: Path) -> None:
-        self._session, self.part, self._recipe = session, part, recipe
+    def __init__(self, session: Session, encoder: Encoder, pictures: Sequence[Picture], folder: Path) -> None:
+        settings = session.settings
+        cut = cut_network(encoder, settings.cut)
+        tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
+        self._session, self.part = session, frozen_part(encoder, cut)
+        self._recipe = PictureRecipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
         self.pictures, self._folder = list(pictures), folder
         self._paths = {picture.sample_id: picture.path for picture in pictures}
         self._engines: dict[tuple[str, int, int], FrozenEngine] = {}
@@ -89,28 +93,17 @@ class FrozenWork:
 
     @property
     def num_inputs(self) -> int:
-        """Inputs of the network in a timed piece."""
         return self.num * self._recipe.num_inputs
 
     def _pictures_for(self, num_inputs: int) -> int:
         """How many pictures give so many inputs of the network, tiles and views counted."""
         return -(-num_inputs // self._recipe.num_inputs)
 
-    @classmethod
-    def of(cls, session: Session, encoder: Encoder, pictures: Sequence[Picture], folder: Path) -> FrozenWork:
-        """The part of `encoder` before the cut that the settings say."""
-        settings = session.settings
-        cut = cut_network(encoder, settings.cut)
-        tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
-        recipe = PictureRecipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
-        return cls(session, frozen_part(encoder, cut), recipe, pictures, folder)
-
     def first_that_agrees(self, labels: Sequence[str]) -> FrozenSetup:
         """The engine that extraction would choose of those, in its usual way."""
-        usual = [FrozenSetup.usual(self._session.policy, label) for label in labels]
-        for setup in usual:
+        for label in labels:
             with suppress(MachineError):
-                if self.alike(setup).equal:
+                if self.alike(setup := FrozenSetup.usual(self._session.policy, label)).equal:
                     return setup
         return FrozenSetup.usual(self._session.policy, "torch:f32")
 
@@ -155,7 +148,12 @@ class FrozenWork:
         extractor = Extractor(engine, recipe, PictureReader(recipe, self._paths), self._folder, setup.decode_threads)
 
         def run() -> float:
-            jobs = self._jobs(setup.engine_streams)
+            ids = [self.pictures[number % len(self.pictures)].sample_id for number in range(self.num)]
+            shares = [ids[number :: setup.engine_streams] for number in range(min(setup.engine_streams, len(ids)))]
+            jobs = [
+                Job.of(f"tune {number}", 0, share, [""] * len(share), output=f"tune-{number}.npz", fingerprint="")
+                for number, share in enumerate(shares)
+            ]
             with self._as_extraction(setup), ThreadPoolExecutor(setup.engine_streams) as threads:
                 started_s = time.perf_counter()
                 num = sum(result.num_items for result in threads.map(extractor, jobs))
@@ -207,15 +205,6 @@ class FrozenWork:
         recipe = replace(self._recipe, decode_scale=decode_scale, num_augmented=num_augmented)
         chosen = self.pictures[: self._pictures_for(_COMPARED)]
         return np.stack([view for one in chosen for view in load_views(one.path, one.sample_id, "", recipe)])
-
-    def _jobs(self, num_jobs: int) -> list[Job]:
-        ids = [self.pictures[number % len(self.pictures)].sample_id for number in range(self.num)]
-        shares = [ids[number::num_jobs] for number in range(num_jobs)]
-        return [
-            Job.of(f"tune {number}", 0, share, [""] * len(share), output=f"tune-{number}.npz", fingerprint="")
-            for number, share in enumerate(shares)
-            if share
-        ]
 
     @contextmanager
     def _as_extraction(self, setup: FrozenSetup) -> Iterator[None]:

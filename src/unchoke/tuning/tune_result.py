@@ -48,7 +48,6 @@ class LoadingCost:
 
     @property
     def matters(self) -> bool:
-        """Whether loading costs anything worth speaking of."""
         return self.loading_share >= _LEAST_SHARE
 
     @property
@@ -58,9 +57,6 @@ class LoadingCost:
             return None
         left_s = max(0.0, self.after_s - self.free_after_s)
         return min(1.0, max(0.0, 1 - left_s / (self.before_s - self.free_before_s)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "loading_share": self.loading_share, "recovered_share": self.recovered_share}
 
 
 @dataclass(frozen=True)
@@ -78,12 +74,14 @@ class TunedPart:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
+        room = self.head_room
+        shares = {"loading_share": room.loading_share, "recovered_share": room.recovered_share} if room else {}
         return {
             "name": self.name,
             "unit": "images",
             "trials": [{"switch": one.switch, "reported": REPORTED.get(one.switch, ""), **one.to_dict()} for one in self.trials],
-            "whole": self.whole.to_dict() if self.whole else None,
-            "head_room": self.head_room.to_dict() if self.head_room else None,
+            "whole": asdict(self.whole) if self.whole else None,
+            "head_room": {**asdict(room), **shares} if room else None,
             "equality": self.equality,
             "piece": self.piece,
             "seconds": self.seconds,
@@ -92,15 +90,12 @@ class TunedPart:
     def verdicts(self) -> dict[str, Verdict]:
         """One for each switch: what was kept, else the best that was refused, else why nothing was tried."""
         rank = {"kept": 2, "refused": 1, "not tried": 0}
-        found: dict[str, Verdict] = {}
-        for one in sorted(self.trials, key=lambda one: (rank[one.verdict], one.ratio or 0.0)):
-            found[one.switch] = one
-        return found
+        return {one.switch: one for one in sorted(self.trials, key=lambda one: (rank[one.verdict], one.ratio or 0.0))}
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """`tuned` is what stands in `unchoke.toml` now; `notes` is what a reader should know beside it."""
+    """A verdict on every switch, with what was measured."""
 
     tuned: TuningVerdicts
     """What stands in `unchoke.toml` now."""
@@ -143,35 +138,53 @@ def render_tune(result: Mapping[str, Any]) -> str:
     """The whole answer."""
     found = result["tuned"].get("found_on", {})
     where = ", ".join(filter(None, (found.get("device"), f"torch {found['torch']}" if found.get("torch") else "")))
-    parts = [f"{result['model']} on {where}" if where else str(result["model"])]
-    parts += [_render_part(part) for part in result["parts"]]
+    if result["dry_run"]:
+        taken = f"nothing was run: {format_seconds(60 * result['minutes'])} would be spent at most"
+    elif result["already_done"]:
+        taken = f"tuned already, on {result['tuned']['date']}; --again tries everything anew"
+    else:
+        over = "; what had begun by then was finished" if result["seconds"] > 60 * result["minutes"] else ""
+        taken = f"took {format_seconds(result['seconds'])}, and {format_seconds(60 * result['minutes'])} were given{over}"
+    parts = [f"{result['model']} on {where}" if where else str(result["model"]), *map(_render_part, result["parts"])]
     parts += [wrap(note, indent="") for note in result["notes"]]
-    parts.append("\n".join(_ending(result)))
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join([*parts, f"tuning    {taken}\nnext      {result['next_command']}"])
 
 
 def _render_part(part: Mapping[str, Any]) -> str:
-    trials = part["trials"]
-    table = columns([_row(trial) for trial in trials], header=_HEADER, right=(4,)) if trials else "nothing to try"
+    """The table, each reason once with everything it is about, and what was gained as a whole."""
+    trials, reasons = part["trials"], dict[str, dict[str, None]]()
+    for trial in trials:
+        if not trial["reason"].startswith("not faster"):  # that stands in the table
+            reasons.setdefault(trial["reason"], {})[str(trial["switch"])] = None
     timed = f"; timed in pieces of {part['piece']}" if part["piece"] else ""
     kept = sum(trial["verdict"] == "kept" for trial in trials)
     tried = format_count(sum(trial["verdict"] != "not tried" for trial in trials), "trial")
-    lines = [wrap(f"{part['name'].capitalize()}: {tried}, {kept} kept{timed}", indent=""), table, ""]
-    lines += [wrap(f"{', '.join(names)}: {reason}", indent="  ") for reason, names in _reasons(trials).items()]
-    lines += ["", *_gains(part)]
+    lines = [
+        wrap(f"{part['name'].capitalize()}: {tried}, {kept} kept{timed}", indent=""),
+        columns(list(map(_row, trials)), header=_HEADER, right=(4,)) if trials else "nothing to try",
+        "",
+        *(wrap(f"{', '.join(names)}: {reason}", indent="  ") for reason, names in reasons.items()),
+        "",
+    ]
+    if part["equality"]:
+        lines.append(wrap(f"as it runs untuned: {part['equality']}", indent=""))
+    if whole := part["whole"]:
+        speed = f"{whole['ratio']:.2f}× ({whole['low']:.2f}–{whole['high']:.2f}) as fast as before"
+        rates = [1 / whole[name] if whole[name] else 0.0 for name in ("plain_s", "trick_s")]
+        before, after = (f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates)
+        lines.append(f"together: {speed}, {before} → {after} images/s")
+    if room := part["head_room"]:
+        loading = f"head-room: loading takes {room['loading_share']:.0%} of the time"
+        if room["after_s"] is None:
+            lines.append(f"{loading} if nothing is tuned; there was no time to look again")
+        elif room["recovered_share"] is None:
+            lines.append(f"{loading}, so there is next to nothing to recover from it")
+        else:
+            lines.append(f"{loading} if nothing is tuned; {room['recovered_share']:.0%} of that was recovered")
     return "\n".join(lines).rstrip()
 
 
-def _reasons(trials: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Each reason once, with everything it is about; that something is not faster stands in the table."""
-    found: dict[str, dict[str, None]] = {}
-    for trial in trials:
-        if not trial["reason"].startswith("not faster"):
-            found.setdefault(trial["reason"], {})[str(trial["switch"])] = None
-    return {reason: list(names) for reason, names in found.items()}
-
-
-def _row(trial: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(trial: Mapping[str, Any]) -> Sequence[str]:
     """One line of the table."""
     ratio, interval = trial.get("ratio"), trial.get("interval")
     speed = f"{ratio:.2f}× ({interval[0]:.2f}–{interval[1]:.2f})" if ratio is not None and interval else ""
@@ -179,41 +192,3 @@ def _row(trial: Mapping[str, Any]) -> tuple[str, ...]:
     equal = "" if trial["verdict"] == "not tried" or not trial.get("equality") else "no" if unequal else "yes"
     now, tried = (format_value(trial[name]) if trial.get(name) is not None else "" for name in ("now", "value"))
     return str(trial["switch"]), str(trial.get("reported", "")), now, tried, speed, equal, str(trial["verdict"])
-
-
-def _gains(part: Mapping[str, Any]) -> list[str]:
-    """What was gained as a whole, and how much of what loading costs."""
-    lines = [wrap(f"as it runs untuned: {part['equality']}", indent="")] if part["equality"] else []
-    whole, room = part["whole"], part["head_room"]
-    if whole:
-        speed = f"{whole['ratio']:.2f}× ({whole['low']:.2f}–{whole['high']:.2f}) as fast as before"
-        lines.append(f"together: {speed}, {_rate(whole['plain_s'])} → {_rate(whole['trick_s'])} images/s")
-    if room:
-        lines.append(_head_room(room))
-    return lines
-
-
-def _head_room(room: Mapping[str, Any]) -> str:
-    loading = f"loading takes {room['loading_share']:.0%} of the time"
-    if room["after_s"] is None:
-        return f"head-room: {loading} if nothing is tuned; there was no time to look again"
-    if room["recovered_share"] is None:
-        return f"head-room: {loading}, so there is next to nothing to recover from it"
-    return f"head-room: {loading} if nothing is tuned; {room['recovered_share']:.0%} of that was recovered"
-
-
-def _rate(seconds: float) -> str:
-    rate = 1 / seconds if seconds else 0.0
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
-
-
-def _ending(result: Mapping[str, Any]) -> list[str]:
-    if result["dry_run"]:
-        taken = f"nothing was run: {format_seconds(60 * result['minutes'])} would be spent at most"
-    elif result["already_done"]:
-        taken = f"tuned already, on {result['tuned']['date']}; --again tries everything anew"
-    else:
-        took, given = result["seconds"], 60 * result["minutes"]
-        over = "; what had begun by then was finished" if took > given else ""
-        taken = f"took {format_seconds(took)}, and {format_seconds(given)} were given{over}"
-    return [f"tuning    {taken}", f"next      {result['next_command']}"]

@@ -256,12 +256,12 @@ class TrainWork:
 
     def timed(self, setup: TrainSetup) -> Callable[[], float]:
         if setup not in self._trainings:
-            self._trainings[setup] = self._training(setup, self._source(setup.cache))
+            self._trainings[setup] = self._training(setup)
         return self._runner(setup, self._trainings[setup])
 
     def free(self, setup: TrainSetup) -> Callable[[], float]:
         """The same steps with loading free: one batch is read once and shown again and again."""
-        return self._runner(setup, self._training(setup, RepeatingSource(self._source(setup.cache))))
+        return self._runner(setup, self._training(setup, repeated=True))
 
     def let_go(self, *but: TrainSetup) -> None:
         self._trainings = {setup: training for setup, training in self._trainings.items() if setup in but}
@@ -307,14 +307,16 @@ class TrainWork:
 
     def _numbers(self, setup: TrainSetup) -> Numbers:
         self._enter(setup)
-        self._trainings[setup] = self._training(setup, self._source(setup.cache))
-        return self._trainings[setup].numbers()
+        training = self._trainings[setup] = self._training(setup)
+        return training.numbers()
 
-    def _training(self, setup: TrainSetup, source: InputSource) -> ShortTraining:
+    def _training(self, setup: TrainSetup, *, repeated: bool = False) -> ShortTraining:
         """This way before its first step."""
-        job = self.job
+        job, network, source = self.job, copy.deepcopy(self._network), self._source(setup.cache)
+        if repeated:
+            source = RepeatingSource(source)
         where = LoopContext(self._device, None, ignore, setup.workers, setup.pin_memory)
-        network, loop = copy.deepcopy(self._network), setup.loop(job.loop, self.batch_size)
+        loop = setup.loop(job.loop, self.batch_size)
         return ShortTraining(
             network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=job.inputs
         )
