@@ -118,19 +118,24 @@ def connect(file: Path) -> sqlite3.Connection:
     """
     with explained(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_emptied(file)
+        if file.is_file() and file.stat().st_size == 0 and listing.names(file.parent, prefix="exp_"):
+            raise _damaged(file, "it is empty")  # which SQLite takes for a new database; runs beside it say that it was lost
         try:
             return _prepared(sqlite3.connect(file, timeout=_WAIT_S, isolation_level=None), to_version=VERSION)
         except sqlite3.OperationalError as error:
             if not (file.is_file() and any(part in str(error) for part in _UNWRITABLE)):
                 raise
-            return _prepared(_connect_reader(file), to_version=0)
+            # a connection that writes nothing, not even beside the file; what others write meanwhile it sees where it can
+            how = "mode=ro" if file.with_name(f"{file.name}-wal").exists() else "immutable=1"
+            reader = sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True, timeout=_WAIT_S, isolation_level=None)
+            return _prepared(reader, to_version=0)
 
 
 def _prepared(connection: sqlite3.Connection, *, to_version: int) -> sqlite3.Connection:
     """The connection, of a sound file that others may read while one writes; migrated, unless it is only to be read."""
     try:
-        _refuse_unsound(connection)
+        if (found := connection.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(f"malformed: {found}")
         connection.execute("PRAGMA foreign_keys = ON")
         if to_version and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
@@ -141,26 +146,6 @@ def _prepared(connection: sqlite3.Connection, *, to_version: int) -> sqlite3.Con
     return connection
 
 
-def _connect_reader(file: Path) -> sqlite3.Connection:
-    """A connection that writes nothing, not even beside the file; what others write meanwhile it sees where it can."""
-    log = file.with_name(f"{file.name}-wal")
-    how = "mode=ro" if log.exists() else "immutable=1"
-    return sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True, timeout=_WAIT_S, isolation_level=None)
-
-
-def _refuse_emptied(file: Path) -> None:
-    """SQLite takes an empty file for a new database; where runs lie beside it, it is one that was lost."""
-    if file.is_file() and file.stat().st_size == 0 and listing.names(file.parent, prefix="exp_"):
-        raise _damaged(file, "it is empty")
-
-
-def _refuse_unsound(connection: sqlite3.Connection) -> None:
-    """Tables and their indexes agree, or it says which do not."""
-    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if found != "ok":
-        raise sqlite3.DatabaseError(f"malformed: {found}")
-
-
 @contextmanager
 def explained(file: Path) -> Iterator[None]:
     """Translate SQLite's errors about the machine or the file; errors in our statements stay ours."""
@@ -168,29 +153,22 @@ def explained(file: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         text = str(error)
-        if "disk is full" in text or ("disk I/O" in text and _is_full(file.parent)):
+        # it is called an I/O error when there is no room for its shared memory file
+        no_room = "disk I/O" in text and shutil.disk_usage(file.parent).free < _SHARED_MEMORY_BYTES
+        if no_room or "disk is full" in text:
             raise atomic.no_room(file) from error
         if any(part in text for part in _REFUSALS):
-            raise _refused(file, text) from error
+            raise MachineError(
+                f"{file.name} cannot be used: {text}",
+                code="database-refused",
+                why=f"the system refused to read or write {file}",
+                try_="see that no other command is using it and that the folder is writable, then run the same command again",
+            ) from error
         if any(part in text for part in _DAMAGES):
             raise _damaged(file, text) from error
         raise
     except (UnicodeDecodeError, OverflowError, MemoryError) as error:  # of sizes and texts that nobody wrote
         raise _damaged(file, str(error) or type(error).__name__) from error
-
-
-def _is_full(folder: Path) -> bool:
-    """SQLite calls it an I/O error when there is no room for its shared memory file."""
-    return shutil.disk_usage(folder).free < _SHARED_MEMORY_BYTES
-
-
-def _refused(file: Path, text: str) -> MachineError:
-    return MachineError(
-        f"{file.name} cannot be used: {text}",
-        code="database-refused",
-        why=f"the system refused to read or write {file}",
-        try_="see that no other command is using it and that the folder is writable, then run the same command again",
-    )
 
 
 def _damaged(file: Path, text: str) -> DamagedFile:

@@ -49,7 +49,7 @@ def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float = _MIN_
     for cause in sorted(causes, key=lambda cause: -cause.saved_s):
         if cause.saved_s >= max(min_saved_s, _NOTED_SHARE * total_s):
             share = min(0.99, cause.saved_s / total_s)
-            gain = f"about {format_seconds(cause.saved_s)} of {format_seconds(total_s)} ({share:.0%}), {1 / (1 - share):.1f}× as fast"
+            saved, whole = format_seconds(cause.saved_s), format_seconds(total_s)
             finding = Finding(
                 code=cause.code,
                 message=cause.message,
@@ -57,7 +57,7 @@ def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float = _MIN_
                 path=cause.path or None,
                 stage=cause.stage,
                 evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share},
-                expected_gain=gain,
+                expected_gain=f"about {saved} of {whole} ({share:.0%}), {1 / (1 - share):.1f}× as fast",
                 fix=cause.fix,
                 command=cause.command,
             )

@@ -13,7 +13,7 @@ import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -29,20 +29,6 @@ from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValu
 from unchoke.core.remembered import DIVIDING
 from unchoke.core.settings import NO_GROUP
 from unchoke.runs.database import connect, explained, transaction
-
-_RUN_COLUMNS = (
-    "id",
-    "name",
-    "key",
-    "command",
-    "status",
-    "created_at",
-    "finished_at",
-    "settings",
-    "data",
-    "encoder",
-    "fingerprint",
-)
 
 T = TypeVar("T")
 Status = Literal["running", "done", "failed", "interrupted"]
@@ -65,6 +51,9 @@ class RunRow:
     data: dict[str, Any]
     encoder: str
     fingerprint: str
+
+
+_RUN_COLUMNS = [field.name for field in fields(RunRow)]
 
 
 @dataclass(frozen=True)
@@ -153,50 +142,45 @@ class ExperimentStore:
 
     def record_metrics(self, run: RunRow, metrics: Iterable[MetricRow]) -> None:
         """Values by split, name and step."""
-        self._replace(
-            "INSERT OR REPLACE INTO metrics (run, split, name, step, value, low, high) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                (run.number, valid_text(row.split), valid_text(row.name), row.step, row.value, row.low, row.high)
-                for row in metrics
-            ],
-        )
+        rows = [(valid_text(row.split), valid_text(row.name), row.step, row.value, row.low, row.high) for row in metrics]
+        self._replace(run, "metrics (run, split, name, step, value, low, high)", rows)
 
     def record_timings(self, run: RunRow, seconds_by_stage: Mapping[str, float]) -> None:
         """Seconds spent in each stage."""
-        self._replace(
-            "INSERT OR REPLACE INTO timings (run, stage, seconds) VALUES (?, ?, ?)",
-            [(run.number, valid_text(stage), seconds) for stage, seconds in seconds_by_stage.items()],
-        )
+        rows = [(valid_text(stage), seconds) for stage, seconds in seconds_by_stage.items()]
+        self._replace(run, "timings (run, stage, seconds)", rows)
 
     def record_memory(self, run: RunRow, memory: Iterable[MemoryRow]) -> None:
         """Bytes planned and measured."""
-        self._replace(
-            "INSERT OR REPLACE INTO memory (run, what, planned_bytes, measured_bytes) VALUES (?, ?, ?, ?)",
-            [(run.number, valid_text(row.what), row.planned_bytes, row.measured_bytes) for row in memory],
-        )
+        rows = [(valid_text(row.what), row.planned_bytes, row.measured_bytes) for row in memory]
+        self._replace(run, "memory (run, what, planned_bytes, measured_bytes)", rows)
 
     def record_artefacts(self, run: RunRow, artefacts: Iterable[Artefact]) -> None:
         """Files in the run's folder."""
-        self._replace(
-            "INSERT OR REPLACE INTO artefacts (run, path, sha256, size_bytes) VALUES (?, ?, ?, ?)",
-            [(run.number, valid_text(row.path), row.sha256, row.size_bytes) for row in artefacts],
-        )
+        rows = [(valid_text(row.path), row.sha256, row.size_bytes) for row in artefacts]
+        self._replace(run, "artefacts (run, path, sha256, size_bytes)", rows)
 
     def record_choices(self, run: RunRow, choices: Sequence[Choice]) -> None:
         """What was chosen and why, in the order given."""
-        self._replace(
-            "INSERT OR REPLACE INTO choices (run, name, value, reason, evidence, place) VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (run.number, valid_text(row.name), _json(row.value), valid_text(row.reason), _json(row.evidence), place)
-                for place, row in enumerate(choices)
-            ],
-        )
+        rows = [
+            (valid_text(one.name), _json(one.value), valid_text(one.reason), _json(one.evidence), place)
+            for place, one in enumerate(choices)
+        ]
+        self._replace(run, "choices (run, name, value, reason, evidence, place)", rows)
+
+    def _replace(self, run: RunRow, columns: str, rows: Sequence[tuple[object, ...]]) -> None:
+        marks = ", ".join("?" * (columns.count(",") + 1))
+        with self._writing():
+            self._connection.execute("DELETE FROM seals WHERE run = ?", (run.number,))
+            rows = [(run.number, *row) for row in rows]
+            self._connection.executemany(f"INSERT OR REPLACE INTO {columns} VALUES ({marks})", rows)
 
     def runs(self) -> list[RunRow]:
         """Every run, oldest first."""
-        rows = self._select(f"SELECT {', '.join(_RUN_COLUMNS)} FROM runs ORDER BY id")
+        found = self._select(f"SELECT id, {', '.join(_RUN_COLUMNS[1:])} FROM runs ORDER BY id")
         with making_sense(self.file):
-            return [_run_row(row) for row in rows]
+            rows = [dict(zip(_RUN_COLUMNS, row, strict=True)) for row in found]
+            return [RunRow(**{**row, "settings": json.loads(row["settings"]), "data": json.loads(row["data"])}) for row in rows]
 
     def run(self, name: str | int) -> RunRow:
         """One run by name (``exp_3``), number (``3``), ``latest`` or ``best``."""
@@ -218,13 +202,9 @@ class ExperimentStore:
         """The finished run with the best value among those that can be compared with the newest; the earlier one of equals."""
         metric = metric.removeprefix(f"{split}.")
         divided = divided_alike(self._values(metric, split=split), lambda pair: pair[0].settings)
-        ranked = judged_alike(divided, lambda pair: pair[0].data)
-        if not ranked:
-            raise self._no_value(metric, split)
-        pick = max if find_metric(metric).higher_is_better else min
-        return pick(ranked, key=lambda pair: pair[1])[0]
-
-    def _no_value(self, metric: str, split: str) -> UsageError:
+        if ranked := judged_alike(divided, lambda pair: pair[0].data):
+            pick = max if find_metric(metric).higher_is_better else min
+            return pick(ranked, key=lambda pair: pair[1])[0]
         found = self._select(
             "SELECT DISTINCT metrics.name FROM metrics JOIN runs ON runs.id = metrics.run"
             " WHERE split = ? AND status = 'done' AND value IS NOT NULL",
@@ -232,7 +212,7 @@ class ExperimentStore:
         )
         names = sorted((str(name) for (name,) in found), key=metric_order)
         meant = difflib.get_close_matches(metric, names, n=1) or names
-        return UsageError(
+        raise UsageError(
             f"no finished run has a value of {split}.{metric}",
             code="no-such-metric",
             why=f"recorded of {split} are: {list_some(names)}" if names else f"nothing has been recorded of {split} yet",
@@ -305,11 +285,6 @@ class ExperimentStore:
         with explained(self.file):
             return self._connection.execute(statement, values).fetchall()
 
-    def _replace(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
-        with self._writing():
-            self._connection.executemany("DELETE FROM seals WHERE run = ?", {(row[0],) for row in values})
-            self._connection.executemany(statement, values)
-
     def _verify(self, run: RunRow) -> None:
         """Refuse to show what is not what was written when the run ended; earlier files have no seals."""
         if run.number in self._verified or not self._select("SELECT 1 FROM sqlite_master WHERE name = 'seals'"):
@@ -338,12 +313,6 @@ class ExperimentStore:
             yield
 
 
-def _run_row(row: tuple[Any, ...]) -> RunRow:
-    values = dict(zip(_RUN_COLUMNS, row, strict=True))
-    plain = {name: json.loads(values[name]) for name in ("settings", "data")}
-    return RunRow(number=values.pop("id"), **{**values, **plain})
-
-
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
@@ -363,22 +332,22 @@ def divided_alike(rows: Sequence[T], settings_of: Callable[[T], dict[str, Any]])
     """Those of `rows`, oldest first, whose samples were divided as the newest one's were: by the same groups, folds or column."""
     if not rows:
         return []
-    newest = _division(settings_of(rows[-1]))
-    return [row for row in rows if _division(settings_of(row)) == newest]
+
+    def division(row: T) -> list[Any]:
+        settings = settings_of(row)
+        group = settings.get("group")
+        return [None if group == NO_GROUP else group, *(settings.get(name) for name in DIVIDING)]
+
+    return [row for row in rows if division(row) == division(rows[-1])]
 
 
 def judged_alike(rows: Sequence[T], data_of: Callable[[T], dict[str, Any]]) -> list[T]:
     """Those of `rows`, oldest first, that have no other contents or labels than the newest under the ids it was judged on."""
     newest = data_of(rows[-1]) if rows else {}
-    return [row for row in rows if not _clash(data_of(row), newest)]
 
+    def clashes(data: dict[str, Any]) -> bool:
+        ours, theirs = stored_versions(data), stored_versions(newest)
+        ids = [one.get("split_digests", {}) for one in (data, newest)]
+        return any(ids[0].get(split) == ids[1].get(split) and ours[split] != theirs[split] for split in ours if split in theirs)
 
-def _clash(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    ours, theirs = stored_versions(one), stored_versions(other)
-    ids = [data.get("split_digests", {}) for data in (one, other)]
-    return any(ids[0].get(split) == ids[1].get(split) and ours[split] != theirs[split] for split in ours if split in theirs)
-
-
-def _division(settings: dict[str, Any]) -> list[Any]:
-    group = settings.get("group")
-    return [None if group == NO_GROUP else group, *(settings.get(name) for name in DIVIDING)]
+    return [row for row in rows if not clashes(data_of(row))]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,22 +11,17 @@ from typing import Any
 
 from unchoke.core import listing
 from unchoke.core.errors import DamagedFile, UsageError, list_some
+from unchoke.core.metrics import find_metric
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.system_errors import NOT_ALLOWED
 from unchoke.runs.experiment_store import ExperimentStore, divided_alike, judged_alike
+from unchoke.runs.report import summary
 from unchoke.runs.report.html import save_report
 from unchoke.runs.report.json import load_record
-from unchoke.runs.report.summary import leading_metric, run_setup
 from unchoke.runs.run_files import RECORD, is_of
-from unchoke.runs.run_order import sort_runs
 
-_ENDINGS = {
-    "running": "is running",
-    "stopped": "was stopped",
-    "interrupted": "was interrupted",
-    "failed": "failed",
-}
+_ENDINGS = {"running": "is running", "stopped": "was stopped", "interrupted": "was interrupted", "failed": "failed"}
 """How it stands with a run that has no record yet."""
 
 
@@ -146,6 +142,66 @@ def _workspace(out: Path | str | None) -> Workspace:
     )
 
 
+# -- the order of runs in a list ----------------------------------------------------------------------------------------------
+
+
+def _result(run: StoredRun) -> Any:
+    """The leading metric, so that higher values of the list come first: metrics by name, and each from its best value down."""
+    metric = summary.leading_metric(run)
+    return None if metric is None else (metric.name, _worse_later(metric.name, metric.value))
+
+
+_ORDERS: dict[str, Callable[[StoredRun], Any]] = {
+    "run": lambda run: run.number,
+    "status": lambda run: run.status,
+    "started": lambda run: run.created_at,
+    "encoder": lambda run: run.encoder,
+    "cut": lambda run: summary.run_setup(run).cut,
+    "head": lambda run: summary.run_setup(run).head,
+    "epochs": lambda run: summary.run_setup(run).epochs,
+    "result": _result,
+    "time": summary.total_seconds,
+}
+
+
+def sort_runs(runs: Sequence[StoredRun], by: str) -> list[StoredRun]:
+    """Sorted by a column of the list or by a metric (``accuracy``, ``val.log_loss``); a leading ``-`` turns the order round."""
+    name = by.removeprefix("-")
+    value: Callable[[StoredRun], Any] = _ORDERS.get(name) or _metric_order(runs, name)
+    known = [run for run in runs if value(run) is not None]
+    ordered = sorted(known, key=value, reverse=by.startswith("-"))
+    return ordered + [run for run in runs if value(run) is None]
+
+
+def _metric_order(runs: Sequence[StoredRun], name: str) -> Callable[[StoredRun], float | None]:
+    """By a metric of one split, or of test where a run has it and else of val."""
+    recorded = {f"{split}.{metric}" for run in runs for split, found in run.metrics.items() for metric in found}
+    split, dot, rest = name.partition(".")
+    splits, metric = ((split,), rest) if dot and split in summary.SPLITS else (summary.SPLITS, name)
+    if not any(f"{one}.{metric}" in recorded for one in splits):
+        metrics = sorted({one.partition(".")[2] for one in recorded})
+        meant = difflib.get_close_matches(name, [*_ORDERS, *metrics], n=1) or ["result"]
+        raise UsageError(
+            f"runs cannot be sorted by {name!r}",
+            code="unknown-order",
+            why=f"there are {', '.join(_ORDERS)}, and the metrics {list_some(metrics, limit=8) if metrics else '(none yet)'}",
+            try_=f"--sort {meant[0]}",
+        )
+
+    def value(run: StoredRun) -> float | None:
+        found = [one.value for one in (run.metrics.get(split, {}).get(metric) for split in splits) if one is not None]
+        return next((_worse_later(metric, one) for one in found if one is not None), None)
+
+    return value
+
+
+def _worse_later(metric: str, value: float) -> float:
+    return -value if find_metric(metric).higher_is_better else value
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------------
+
+
 def list_runs(*, out: str | Path | None = None, sort: str = "run") -> list[dict[str, Any]]:
     """All runs of the workspace, oldest first.
 
@@ -174,8 +230,8 @@ def unlisted_runs(*, out: Path | str | None = None) -> list[Path]:
 
 def describe_run(run: StoredRun) -> dict[str, Any]:
     """A run as plain values: what the database holds, its leading metric, and what it trained."""
-    metric = leading_metric(run)
-    return {**run.to_dict(), **run_setup(run)._asdict(), "headline": None if metric is None else asdict(metric)}
+    metric = summary.leading_metric(run)
+    return {**run.to_dict(), **summary.run_setup(run)._asdict(), "headline": None if metric is None else asdict(metric)}
 
 
 def stored_runs(*, out: Path | str | None = None, sort: str = "run") -> list[StoredRun]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,17 +39,12 @@ if TYPE_CHECKING:
 
 
 class LaunchGroup(Protocol):
-    """The processes that a launcher started around one command, this one among them."""
+    """The `world` processes that a launcher started around one command, `neighbours` of them on this machine."""
 
     @property
-    def world(self) -> int:
-        """How many they are."""
-        ...
-
+    def world(self) -> int: ...
     @property
-    def neighbours(self) -> int:
-        """How many of them run on this machine."""
-        ...
+    def neighbours(self) -> int: ...
 
 
 @dataclass
@@ -177,8 +172,13 @@ def open_session(
     refuse_unknown_trackers(settings.log)
     log, settings = settings.log, replace(settings, log=())  # what a run is does not depend on who hears of it
     refuse_inside_data(workspace, settings)
-    if not typed.get("data"):
-        _refuse_lost_data(workspace, settings)
+    if not typed.get("data") and isinstance(data := locate(settings.data), Path) and not data.exists():
+        raise UsageError(
+            f"no such file or folder: {settings.data}",
+            code="no-such-file",
+            why=f"{workspace.settings_file} remembers it: it was typed in another folder, or it was moved since",
+            try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}",
+        )
     refuse_missing_weights(typed.get("weights"))
     listener = on_event or default_listener()
     with workspace.own(), MemoryWatch() as memory:
@@ -187,23 +187,14 @@ def open_session(
         session = Session(workspace, settings, listener, memory, remembering, part=part)
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
-        is_told = remembering if telling is None else telling
-        with reached_cluster(session), told_to_others(session) if is_told else nullcontext():
+        with reached_cluster(session), ExitStack() as open_log:
+            if remembering if telling is None else telling:  # for those who look on from another process
+                told = open_log.enter_context(closing(ProgressLog(workspace)))
+                session.on_event = told.listening(session.on_event)
             if log and remembering:
                 session.tracking = Tracking(log, workspace, session.on_event)
                 session.on_event = session.tracking.listening(session.on_event)
             yield session
-
-
-@contextmanager
-def told_to_others(session: Session) -> Iterator[None]:
-    """How far the command is, for those who look on from another process."""
-    log = ProgressLog(session.workspace)
-    session.on_event = log.listening(session.on_event)
-    try:
-        yield
-    finally:
-        log.close()
 
 
 @contextmanager
@@ -244,34 +235,6 @@ def refuse_missing_weights(typed: Path | str | None) -> None:
         )
 
 
-def _no_data(workspace: Workspace) -> UsageError:
-    """Nothing was typed and nothing is remembered: in a new workspace, or in one whose memory was lost."""
-    runs = listing.names(workspace.experiments, prefix="exp_")
-    if not runs:
-        why, try_ = "this workspace has not seen any yet", "unchoke fit PHOTOS, a folder or a table"
-        return UsageError("no DATA was given", code="no-data-given", why=why, try_=try_)
-    file = workspace.settings_file
-    lost = "is gone" if not file.exists() else "names none"
-    why = f"{file.name}, which remembers it for {list_some(runs)}, {lost}"
-    return UsageError(
-        "no DATA was given",
-        code="no-data-given",
-        why=why,
-        try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}",
-    )
-
-
-def _refuse_lost_data(workspace: Workspace, settings: Settings) -> None:
-    """What is remembered is not there: it was typed in another folder, or moved since."""
-    if isinstance(data := locate(settings.data), Path) and not data.exists():
-        raise UsageError(
-            f"no such file or folder: {settings.data}",
-            code="no-such-file",
-            why=f"{workspace.settings_file} remembers it: it was typed in another folder, or it was moved since",
-            try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}",
-        )
-
-
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
     """DATA is only ever read: a workspace among the pictures would be scanned as one of them. Nor can one lie behind a URL."""
     if url := url_behind(workspace.root):
@@ -282,7 +245,15 @@ def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
             try_="--out unchoke-out, or leave --out out",
         )
     if not settings.data:
-        raise _no_data(workspace)
+        why, try_, file = (
+            "this workspace has not seen any yet",
+            "unchoke fit PHOTOS, a folder or a table",
+            workspace.settings_file,
+        )
+        if runs := listing.names(workspace.experiments, prefix="exp_"):
+            why = f"{file.name}, which remembers it for {list_some(runs)}, {'names none' if file.exists() else 'is gone'}"
+            try_ = f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}"
+        raise UsageError("no DATA was given", code="no-data-given", why=why, try_=try_)
     data = locate(settings.data)
     folders = [locate(folder) for folder in settings.images] or [data]
     root = workspace.root.resolve()

@@ -66,32 +66,23 @@ class TrackedResult:
 
 
 class Tracker(Protocol):
-    """A place that keeps runs of any program. Its methods raise whatever its library raises: the caller goes on without."""
+    """A place that keeps runs of any program. Its methods raise whatever its library raises: the caller goes on without.
+
+    `begin` finds the run or makes it, and says which steps of which figures are there already, as `spell` names them: in letters
+    that are taken there, two names never alike. `hand_in` brings files, choices and summary of a run whose figures were sent,
+    unless this very result is there already. `end` says how the run ended; it may be begun again. `is_away` tells whether nobody
+    answered: otherwise something must be mended before it can be written to.
+    """
 
     where: str
     """What it is and where, for people."""
 
-    def begin(self, run: TrackedRun) -> dict[str, set[int]]:
-        """Find the run or make it; which steps of which figures are there already, as `spell` names them."""
-        ...
-
-    def spell(self, name: str) -> str:
-        """The name of a figure in letters that are taken there. Two names are never spelt alike."""
-        ...
-
+    def begin(self, run: TrackedRun) -> dict[str, set[int]]: ...
+    def spell(self, name: str) -> str: ...
     def send(self, figures: Sequence[Figure]) -> None: ...
-
-    def hand_in(self, result: TrackedResult) -> None:
-        """Files, choices and summary of a run whose figures were sent; nothing where this very result is there already."""
-        ...
-
-    def end(self, how: End) -> None:
-        """Say how the run ended and let go of it. It may be begun again."""
-        ...
-
-    def is_away(self, error: Exception) -> bool:
-        """Whether nobody answered; otherwise something must be mended before it can be written to."""
-        ...
+    def hand_in(self, result: TrackedResult) -> None: ...
+    def end(self, how: End) -> None: ...
+    def is_away(self, error: Exception) -> bool: ...
 
 
 def refuse_unknown_trackers(words: Sequence[str]) -> None:
@@ -126,8 +117,14 @@ def _refuse_unusable(address: str) -> None:
     is_file = len(scheme) <= 1 or scheme == "file"  # of one letter are drives
     if _SERVER.fullmatch(uri) or _DATABASE.fullmatch(uri) or uri == "databricks" or scheme in known:
         return
-    if is_file and _keeps_folders():
-        return
+    if is_file:
+        quieten_mlflow()
+        from mlflow import environment_variables
+
+        # MLflow of some versions keeps runs in folders, later ones only where a variable allows it
+        allowed = getattr(environment_variables, "MLFLOW_ALLOW_FILE_STORE", None)
+        if allowed is None or bool(allowed.get()):
+            return
     given = f":{uri}" if address else f" with {_VARIABLE if os.environ.get(_VARIABLE) else 'the folder'} {uri}"
     meant = f"sqlite:///{uri}" if Path(uri).suffix in (".db", ".sqlite", ".sqlite3") and ":" not in uri else _USUAL
     meant = f"http://{uri}" if re.match(r"[\w.\-]+:\d+", uri) else meant
@@ -145,15 +142,6 @@ def _usual_place() -> str:
     folder = Path("mlruns")
     holds_runs = any((folder / name / "meta.yaml").exists() for name in listing.names(folder) if name.isdigit())
     return str(folder) if holds_runs else _USUAL
-
-
-def _keeps_folders() -> bool:
-    """MLflow of some versions keeps runs in folders, later ones only where a variable allows it."""
-    quieten_mlflow()
-    from mlflow import environment_variables
-
-    allowed = getattr(environment_variables, "MLFLOW_ALLOW_FILE_STORE", None)
-    return allowed is None or bool(allowed.get())
 
 
 def quieten_mlflow() -> None:

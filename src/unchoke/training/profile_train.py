@@ -155,4 +155,4 @@ def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
     steps = {row.stage: row.seconds for row in timed.stages if row.stage not in AROUND}
     num_steps = profiler.num_timed or profiler.num_steps
     bound = name_bottleneck(record, steps, profiler.operators, num_recorded=profiler.num_recorded, num_steps=num_steps, out=out)
-    return [*(finding for finding in found if finding.code != "compute-bound"), *([bound] if bound else [])]
+    return [*found, *([bound] if bound else [])]

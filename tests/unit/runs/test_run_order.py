@@ -6,7 +6,7 @@ import pytest
 
 from errors import refused
 from unchoke.core.record import StoredRun
-from unchoke.runs.run_order import sort_runs
+from unchoke.runs.lookup import sort_runs
 
 
 def run(number: int, *, encoder: str = "a", seconds: float = 1.0, **metrics: float) -> StoredRun:
