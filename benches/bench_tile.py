@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +32,7 @@ import rasterio
 from common import say, unchoke
 from scenes import BANDS, LAYOUTS, MASK, mosaic_scene
 
-from unchoke.core.clock import Clock
+from unchoke.core.boxes import Box
 from unchoke.core.settings import Settings
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.runs.report.layout import columns
@@ -39,9 +40,9 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import choose_mask
 from unchoke.scenes.npz import encode_npz
 from unchoke.scenes.open_scenes import inspect_scene
-from unchoke.scenes.scale import measure_scale
+from unchoke.scenes.raster import read_box
+from unchoke.scenes.scale import apply_scale, measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.tiling.profile_tile import tile_plainly
 from unchoke.scenes.tiling.shared_blocks import SharedBlocks
 from unchoke.scenes.tiling.tiles import STAGES, StripResult, TileSpec, TileStrip, plan_strips, run_strip
 
@@ -134,8 +135,19 @@ def run_plainly(spec: TileSpec) -> list[Path]:
     """Every tile of the scene, the plain way."""
     boxes = [window.box for strip in plan_strips(spec.facts, spec) for window in strip.windows]
     Path(spec.folder).mkdir(parents=True, exist_ok=True)
-    clock = Clock()
-    return [tile_plainly(spec, box, Path(spec.folder) / f"{box.top}_{box.left}.npz", clock) for box in boxes]
+    return [tile_plainly(spec, box, Path(spec.folder) / f"{box.top}_{box.left}.npz") for box in boxes]
+
+
+def tile_plainly(spec: TileSpec, box: Box, file: Path) -> Path:
+    """One window by itself: its files are opened, read and closed again, and `np.savez_compressed` writes it."""
+    with closing(HandlePool(limit=64)) as pool:
+        bands, valid = read_box(spec.facts, box, pool=pool)
+        arrays: dict[str, Any] = {"bands": bands}
+        if spec.mask is not None:
+            arrays["mask"] = spec.mask.mask(spec.facts, box, bands, valid, pool)
+    apply_scale(bands, spec.scale, valid)
+    np.savez_compressed(file, **arrays)
+    return file
 
 
 def timed(folder: Path, body: Callable[[], Any]) -> tuple[Any, float]:

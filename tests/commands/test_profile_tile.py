@@ -117,9 +117,9 @@ def test_resampled_padded_and_nodata_are_equal_too(tmp_path: Path) -> None:
     assert result.windows == 4
 
 
-def test_raw_tiles_are_not_compared(tmp_path: Path) -> None:
+def test_raw_tiles_are_equal(tmp_path: Path) -> None:
     result = profiled(write_scene(tmp_path / "scenes", height=64, width=128), tmp_path, store="raw", windows=2)
-    assert result.equal is None
+    assert result.equal is True
 
 
 def test_no_mask_takes_next_to_no_time(tmp_path: Path) -> None:

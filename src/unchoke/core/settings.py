@@ -323,7 +323,7 @@ class Settings:
     ] = "float32"
     parallel: Annotated[
         Literal["threads", "processes"] | None,
-        _tiles("threads or processes. Left out, threads, unless processes measure faster."),
+        _tiles("threads or processes. Left out, threads: they share decoded blocks."),
     ] = None
     block_px: Annotated[
         int | None,

@@ -27,11 +27,11 @@ from unchoke.features.cut import END, NONE
 from unchoke.features.extraction import Extraction
 from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
-from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.grow_trees import GrownTrees, keep_scores
 from unchoke.masks.judge_masks import MaskScores, Predict, judge_expression, judge_material, judge_trees
 from unchoke.masks.mask_job import shown_pixels, shown_rows
 from unchoke.masks.mask_objective import ious
+from unchoke.masks.mask_pictures import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.mask_trainer import MaskTrainer
 from unchoke.masks.patch_features import extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from unchoke.core import atomic
 from unchoke.core.boxes import Box
 from unchoke.core.errors import MachineError
-from unchoke.masks.paint import class_colours
+from unchoke.masks.mask_pictures import class_colours
 from unchoke.masks.stitch import BLOCK_PX, StitchPlan
 from unchoke.scenes.handles import raster_env
 from unchoke.scenes.npz import write_npz

@@ -24,7 +24,7 @@ from unchoke.core.workspace import Workspace, out_option
 from unchoke.curation.curation import FINDINGS
 from unchoke.curation.data_finding import KINDS, UNDECIDABLE, DataFinding, settle_findings
 from unchoke.data.manifest import load_manifest
-from unchoke.masks.preview import DrawnMask, list_masks, picture_of_mask, picture_of_scene
+from unchoke.masks.mask_pictures import DrawnMask, list_masks, picture_of_mask, picture_of_scene
 from unchoke.page.catalogue import photo_id
 from unchoke.page.page_sources import IMAGE, PREDICTION, LikePhoto, LikePhotos, PhotoAnswer, ReviewItem, SceneMask
 from unchoke.page.page_state import Stamp, stamp_of

@@ -15,7 +15,7 @@ from rasterio.crs import CRS
 
 from errors import refused
 from unchoke.core.boxes import Box
-from unchoke.masks.paint import class_colours
+from unchoke.masks.mask_pictures import class_colours
 from unchoke.masks.stitch import BandValues, StitchPlan
 from unchoke.masks.write_masks import NO_CLASS, MaskFiles, MaskPart, PartStore, is_photo, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import Grid

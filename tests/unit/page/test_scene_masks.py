@@ -15,9 +15,8 @@ from tests.conftest import Once
 import mask_run
 from pages import guest
 from unchoke.core.checksums import load_checked_json, save_checked_json
-from unchoke.masks import preview
-from unchoke.masks.paint import class_colours
-from unchoke.masks.preview import list_masks, picture_of_mask, picture_of_scene
+from unchoke.masks import mask_pictures
+from unchoke.masks.mask_pictures import class_colours, list_masks, picture_of_mask, picture_of_scene
 from unchoke.masks.segment_predict import segment_predict
 
 LARGE = (1700, 96)
@@ -93,7 +92,7 @@ def test_the_scene_is_shown_where_the_mask_is(drawn: Path, monkeypatch: pytest.M
     import rasterio
 
     mask = next(one for one in list_masks(drawn / "out" / "masks") if one.scene == "mapped")
-    monkeypatch.setattr(preview, "SIDE_PX", 110)
+    monkeypatch.setattr(mask_pictures, "SIDE_PX", 110)
     picture = picture_of_scene(mask)
     assert picture.shape == (75, 110, 3)
     with rasterio.open(drawn / "scenes" / "mapped.tif") as file:

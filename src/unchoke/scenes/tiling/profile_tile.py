@@ -1,8 +1,8 @@
 """`unchoke profile tile`: where tiling the user's own scenes spends its time, the plain way and as `unchoke tile` does it.
 
 Both ways cut the same windows, once under cProfile for the `.prof` files and once on the clock. The plain way is that of a
-notebook: for each window every file is opened, read and closed again, and `np.savez_compressed` writes it. The tiles go to a
-folder that is removed; settings are not remembered.
+notebook: each window is a strip of its own, for which every file is opened, read and closed again, and zlib compresses it as
+`np.savez_compressed` does. The tiles go to a folder that is removed; settings are not remembered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,10 +21,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from unchoke.core import atomic
-from unchoke.core.boxes import Box
+from unchoke.core import atomic, listing
 from unchoke.core.choices import Choice
-from unchoke.core.clock import OTHER, Clock
+from unchoke.core.clock import OTHER
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.setting_values import refuse_number
@@ -37,8 +36,6 @@ from unchoke.runs.report.layout import columns, wrap
 from unchoke.runs.report.text import render_findings
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.raster import read_box
-from unchoke.scenes.scale import apply_scale
 from unchoke.scenes.tiling.shared_blocks import SharedBlocks
 from unchoke.scenes.tiling.tile import choose_masks, choose_tile_px, choose_workers, open_for_tiles, plan_specs
 from unchoke.scenes.tiling.tiles import STAGES, StripResult, TileSpec, TileStrip, plan_strips, reading_box, run_strip
@@ -95,8 +92,8 @@ class TileProfile:
     """Wall-clock seconds of each way."""
     size_ratio: float
     """How large the files of the quick way are beside those of the plain one."""
-    equal: bool | None
-    """Whether bands and masks of both ways are the same; None where tiles hold the files' own numbers."""
+    equal: bool
+    """Whether bands and masks of both ways are the same."""
     files: dict[str, Path]
     """The .prof files, by way."""
     findings: list[Finding]
@@ -131,9 +128,7 @@ class TileProfile:
             f"The table is of one thread. In all: {format_seconds(seconds['before'])} the plain way, "
             f"{format_seconds(seconds['after'])} as `unchoke tile` does it in {threads}: {self.ratio:.1f}× as fast{one}."
         )
-        equal = "they hold the files' own numbers, so there is nothing to compare"
-        if self.equal is not None:
-            equal = "every band and mask is equal" if self.equal else "bands or masks DIFFER"
+        equal = "every band and mask is equal" if self.equal else "bands or masks DIFFER"
         parts = [
             f"{format_count(self.windows, 'window')} of {self.tile_px} px from {format_count(len(self.scenes), 'scene')}, "
             "the same ones both ways",
@@ -235,40 +230,19 @@ def take_strips(spec: TileSpec, windows: int, *, workers: int = 1) -> list[TileS
     return taken
 
 
-def tile_plainly(spec: TileSpec, box: Box, file: Path, clock: Clock, *, pool: HandlePool | None = None) -> Path:
-    """One window by itself: open, read, mask, normalise, `np.savez_compressed`. Without a `pool` its files are opened anew."""
-    files = pool or HandlePool(limit=64)
-    for path in dict.fromkeys(band.path for band in spec.facts.bands):
-        with clock.stage("open"), files.open(path):
-            pass
-    with clock.stage("read"):
-        bands, valid = read_box(spec.facts, box, pool=files)
-    arrays: dict[str, Any] = {"bands": bands}
-    if spec.mask is not None:
-        with clock.stage("mask"):
-            arrays["mask"] = spec.mask.mask(spec.facts, box, bands, valid, files)
-    with clock.stage("normalise"):
-        apply_scale(bands, spec.scale, valid)
-    if pool is None:
-        files.close()
-    with clock.stage("write"):
-        np.savez_compressed(file, **arrays)  # unchoke: ignore[compressed-npz]  the plain way, to be timed
-    return file
-
-
 def _measure(
     session: Session, sample: Sample, findings: list[Finding], scratch: Path, *, threads: int, command: str
 ) -> TileProfile:
     files = {way: session.workspace.logs / "profiler" / f"tile_{way}.prof" for way in ("before", "after")}
 
-    def plainly() -> tuple[list[Path], Clock]:
-        clock = Clock(STAGES)
-        made: list[Path] = []
+    def plainly() -> list[StripResult]:
+        results = []
         for spec, strip in sample:
-            folder = scratch / "before" / spec.facts.scene_id
-            folder.mkdir(parents=True, exist_ok=True)
-            made += [tile_plainly(spec, one.box, folder / f"{one.tile_id}.npz", clock) for one in strip.windows]
-        return made, clock
+            for window in strip.windows:
+                alone = replace(strip, windows=(window,), box=reading_box([window], spec.facts.grid))
+                with closing(HandlePool()) as pool:
+                    results.append(run_strip(alone, replace(spec, compress="zlib"), root=scratch / "before", pool=pool))
+        return results
 
     def by_strips(threads: int = 1) -> list[StripResult]:
         """Strip by strip, from files that are not open yet."""
@@ -284,23 +258,29 @@ def _measure(
                 results.append(cast("StripResult", outcome.value))
         return results
 
+    def profiled(way: str, body: Callable[[], list[StripResult]]) -> tuple[float, list[StageRow]]:
+        """Seconds and stages, on the clock after a turn under cProfile, whose .prof file snakeviz reads."""
+        profile = cProfile.Profile()
+        profile.runcall(body)
+        profile.create_stats()
+        stats = profile.stats
+        atomic.write_with(files[way], lambda target: marshal.dump(stats, target))
+        started_s = time.perf_counter()
+        results = body()
+        wall_s = time.perf_counter() - started_s
+        return wall_s, _stage_rows(results, wall_s)
+
     with session.stage("after", "as `unchoke tile` does it"):
         by_strips()  # once for nothing: neither way is to pay for a disk that the other one warmed up
-        _profile(by_strips, files["after"])
+        one_thread_s, after = profiled("after", by_strips)
         started_s = time.perf_counter()
-        results = by_strips()
-        one_thread_s = time.perf_counter() - started_s
         by_strips(threads)
-        after_s = time.perf_counter() - started_s - one_thread_s
+        after_s = time.perf_counter() - started_s
     with session.stage("before", "the plain serial way"):
-        _profile(plainly, files["before"])
-        plain, clock = plainly()
-    before = _stage_rows(clock.tally(), clock.wall_s)
-    spent = {stage: (sum(one.seconds[stage] for one in results), sum(one.calls[stage] for one in results)) for stage in STAGES}
-    after = _stage_rows(spent, one_thread_s)
+        before_s, before = profiled("before", plainly)
+    plain = sorted(Path(one.path) for one in listing.walk(scratch / "before"))
     ours = [scratch / "after" / file.relative_to(scratch / "before") for file in plain]
     spec = sample[0][0]
-    found = diagnose_tiling(before, after, windows=len(plain), spec=spec, command=command)
     return TileProfile(
         workspace=session.workspace.root,
         windows=len(plain),
@@ -309,33 +289,22 @@ def _measure(
         threads=threads,
         before=before,
         after=after,
-        seconds={"before": clock.wall_s, "after": after_s, "after_one_thread": one_thread_s},
+        seconds={"before": before_s, "after": after_s, "after_one_thread": one_thread_s},
         size_ratio=sum(map(os.path.getsize, ours)) / max(1, sum(map(os.path.getsize, plain))),
-        equal=None if spec.store == "raw" else all(map(_equal, plain, ours)),
+        equal=all(map(_equal, plain, ours)),
         files=files,
-        findings=rank([*findings, *found]),
+        findings=rank([*findings, *diagnose_tiling(before, after, windows=len(plain), spec=spec, command=command)]),
         choices=session.choices,
         next_command=command,
     )
 
 
-def _profile(body: Callable[[], object], file: Path) -> None:
-    """Run it under cProfile, in this thread, and keep what snakeviz reads."""
-    profile = cProfile.Profile()
-    profile.runcall(body)
-    profile.create_stats()
-    stats = profile.stats
-    atomic.write_with(file, lambda target: marshal.dump(stats, target))
-
-
-def _stage_rows(spent: Mapping[str, tuple[float, int]], wall_s: float) -> list[StageRow]:
+def _stage_rows(results: Sequence[StripResult], wall_s: float) -> list[StageRow]:
     """One row for each stage and one for the time between them; shares add up to 1."""
-    seconds = {stage: spent[stage][0] for stage in STAGES}
+    seconds = {stage: sum(one.seconds[stage] for one in results) for stage in STAGES}
     seconds[OTHER] = max(1e-9, wall_s - sum(seconds.values()))
-    total_s = sum(seconds.values())
-    return [
-        StageRow(stage, took_s, took_s / total_s, spent[stage][1] if stage in STAGES else 0) for stage, took_s in seconds.items()
-    ]
+    total_s, calls = sum(seconds.values()), {stage: sum(one.calls[stage] for one in results) for stage in STAGES}
+    return [StageRow(stage, took_s, took_s / total_s, calls.get(stage, 0)) for stage, took_s in seconds.items()]
 
 
 def diagnose_tiling(

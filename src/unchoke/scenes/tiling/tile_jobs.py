@@ -1,15 +1,14 @@
 """Tiling as resumable jobs: one job for each strip of windows; its artefact is a small JSON that lists the tiles.
 
 Tiles made another way lie in another folder, so nothing that is finished is overwritten by something else. A scene that cannot be
-read fails by itself: its strips record why, and the others go on. Jobs run in threads or in processes, whichever is faster here;
-that is measured only where the work takes long enough to pay for it, on the first strips themselves, whose tiles count. With
---on they run on the nodes of a cluster: a node that sees a scene's files reads them, any other is sent them once.
+read fails by itself: its strips record why, and the others go on. Jobs run in threads that share decoded blocks, or in processes
+where that is asked for. With --on they run on the nodes of a cluster: a node that sees a scene's files reads them, any other is
+sent them once.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,12 +23,10 @@ from unchoke.core import atomic
 from unchoke.core.checksums import verify_archive
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, MachineError
-from unchoke.core.events import Event, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.input_file import read_plain
-from unchoke.core.units import format_bytes, format_seconds
+from unchoke.core.units import format_bytes
 from unchoke.data.file_findings import measure_room
-from unchoke.jobs.cluster.connection import Cluster
 from unchoke.jobs.cluster.file_transfer import marked
 from unchoke.jobs.cluster.hosts import one_for_each_node
 from unchoke.jobs.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice
@@ -49,13 +46,6 @@ from unchoke.scenes.tiling.tiles import TileRecord, TileSpec, TileStrip, plan_st
 
 _FORMAT = 1
 """Goes up when the same scenes and settings give other bytes."""
-_VALUES_PER_S = 25_000_000
-"""What one core reads, normalises and packs in a second, roughly: only to tell minutes from seconds."""
-_TRIAL_PAYS_S = 60.0
-_TRIAL_STRIPS = 2
-"""For each worker, each way."""
-_WORTH_CHANGING = 1.1
-"""Processes must be so much faster than threads: less may be noise."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +55,6 @@ class StripJob:
     job: Job
     spec: TileSpec
     strip: TileStrip
-
-    @property
-    def num_values(self) -> int:
-        """Pixels of all bands: what the time it takes follows most."""
-        return self.strip.box.height * self.strip.box.width * self.spec.facts.num_bands
 
     @property
     def plain_bytes(self) -> int:
@@ -208,7 +193,7 @@ class StripBody:
 
     def __call__(self, job: Job) -> JobResult:
         """Write the strip's tiles, then the record that lists them. A scene that cannot be read is recorded, not raised."""
-        work, started_s = self.work[job.job_id], time.perf_counter()
+        work = self.work[job.job_id]
         try:
             result = run_strip(work.strip, work.spec, root=self.root, pool=self.pool, shared=self.shared)
         except SceneError as error:
@@ -219,7 +204,7 @@ class StripBody:
         atomic.write_json(self.root / job.output, {"failed": "", "path": "", "tiles": tiles})
         num_written = sum(not tile.skipped for tile in result.records)
         clocks = {stage: [round(seconds, 6), result.calls.get(stage, 0)] for stage, seconds in result.seconds.items()}
-        return JobResult(num_written, info={"clocks": clocks, "body_s": round(time.perf_counter() - started_s, 6)})
+        return JobResult(num_written, info={"clocks": clocks})
 
 
 class NodeTiling(NodeWork):
@@ -254,38 +239,32 @@ def run_work(
     session: Session, queue: JobQueue, work: Mapping[str, StripJob], state: StripState, *, pool: HandlePool, workers: int
 ) -> dict[str, str]:
     """Run what is pending; returns the reasons by job of those that were given up. Scenes that break are in their records."""
-    _refuse_no_room(session, [work[job.job_id] for job in state.pending])
-    runner = _Runner(session, queue, work, pool, workers, len(state.done), sum(len(work[one].job.items) for one in state.done))
-    pending, asked = list(state.pending), session.settings.parallel
-    if session.cluster is not None:
-        runner.run_on_nodes(session.cluster, pending)
-        return runner.given_up
-    estimated_s = sum(work[job.job_id].num_values for job in pending) / (_VALUES_PER_S * workers)
-    num_trial = _TRIAL_STRIPS * workers
-    if asked is not None:
-        choice = Choice("parallel", asked, "as asked")
-    elif workers == 1:
-        choice = Choice("parallel", "threads", "one worker needs no other process")
-    elif estimated_s > _TRIAL_PAYS_S and len(pending) > 4 * num_trial:
-        threads, processes = (
-            runner.run(pending[n * num_trial :][:num_trial], way) for n, way in enumerate(("threads", "processes"))
-        )
-        choice, pending = choose_parallel({"threads": threads, "processes": processes}), pending[2 * num_trial :]
-    else:
-        reason = f"GDAL and deflate release the lock; about {format_seconds(estimated_s)} of work is too little to measure more"
-        choice = Choice("parallel", "threads", reason, {"estimated_s": round(estimated_s, 1)})
-    session.chose(choice)
-    runner.run(pending, str(choice.value))
-    return runner.given_up
+    pending, asked, cluster = state.pending, session.settings.parallel, session.cluster
+    mine = {job.job_id: work[job.job_id] for job in pending}
+    _refuse_no_room(session, list(mine.values()))
+    counts: dict[str, Any] = {"jobs_before": len(state.done), "items_before": sum(len(work[one].job.items) for one in state.done)}
 
+    def run(body: Callable[[Any], Any], engine: Any, **options: Any) -> dict[str, str]:
+        kind: dict[str, Any] = {"stage": "tile", "unit": "tiles"}
+        return run_jobs(queue, pending, body, engine=engine, on_event=session.on_event, **kind, **counts, **options).failed
 
-def choose_parallel(rates: Mapping[str, float]) -> Choice:
-    """Threads unless processes are clearly faster; `rates` are values per second while all workers are busy."""
-    table = ", ".join(f"{name} {rate / 1e6:.1f} M values/s" for name, rate in rates.items())
-    evidence = {"values_per_s": {name: round(rate) for name, rate in rates.items()}}
-    if rates["threads"] > 0 and rates["processes"] >= _WORTH_CHANGING * rates["threads"]:  # 0: nothing could be read there
-        return Choice("parallel", "processes", f"measured faster on the first strips: {table}", evidence)
-    return Choice("parallel", "threads", f"processes were not clearly faster on the first strips: {table}", evidence)
+    if cluster is not None:
+        if asked is not None:
+            session.warn(f"--parallel {asked} is for one machine: on a cluster a strip is a job of a node")
+        courier = _StripCourier(queue.folder, mine)
+        with marked(queue.folder) as shared:
+            body = NodeTiling(home=shared, files=courier.files)
+            plan = partial(one_for_each_node, gpus=False)
+            engine = RayEngine(cluster, plan=plan, pack=courier.pack, unpack=courier.unpack, on_event=session.on_event)
+            failed = run(body, engine, setup=body.set_up)
+        ready = engine.facts.values()
+        session.chose(nodes_choice(cluster.address, ready, cluster.refused, gives="have this unchoke", files="scenes"))
+        return failed
+    reason = "as asked" if asked else "GDAL and deflate release Python's lock, and threads share decoded blocks"
+    session.chose(Choice("parallel", asked or "threads", reason))
+    if asked == "processes":
+        return run(StripBody(queue.folder, mine), ProcessEngine(workers))
+    return run(StripBody(queue.folder, mine, pool, SharedBlocks()), InProcessEngine(workers))
 
 
 def _refuse_no_room(session: Session, pending: Sequence[StripJob]) -> None:
@@ -300,63 +279,3 @@ def _refuse_no_room(session: Session, pending: Sequence[StripJob]) -> None:
             why="they are written uncompressed, so their size is known beforehand",
             try_="--compress isal, --store raw, or another disk with --out DIR",
         )
-
-
-@dataclass
-class _Runner:
-    """Runs strips and keeps count over several calls."""
-
-    session: Session
-    queue: JobQueue
-    work: Mapping[str, StripJob]
-    pool: HandlePool
-    workers: int
-    jobs_done: int = 0
-    tiles_done: int = 0
-    given_up: dict[str, str] = field(default_factory=dict)
-
-    def run(self, jobs: Sequence[Job], parallel: str) -> float:
-        """Run `jobs`; values per second with every worker busy. What it takes to start processes is not counted."""
-        busy_s: dict[str, float] = {}
-
-        def count(job: Job, result: JobResult) -> None:
-            if not result.failed_items:
-                busy_s[job.job_id] = float(result.info["body_s"])
-
-        mine = {job.job_id: self.work[job.job_id] for job in jobs}
-        if parallel == "processes":
-            self._run(jobs, StripBody(self.queue.folder, mine), ProcessEngine(self.workers), on_result=count)
-        else:
-            body = StripBody(self.queue.folder, mine, self.pool, SharedBlocks())
-            self._run(jobs, body, InProcessEngine(self.workers), on_result=count)
-        return self.workers * sum(mine[job_id].num_values for job_id in busy_s) / max(1e-9, sum(busy_s.values()))
-
-    def run_on_nodes(self, cluster: Cluster, jobs: Sequence[Job]) -> None:
-        if (asked := self.session.settings.parallel) is not None:
-            self.session.warn(f"--parallel {asked} is for one machine: on a cluster a strip is a job of a node")
-        courier = _StripCourier(self.queue.folder, {job.job_id: self.work[job.job_id] for job in jobs})
-        with marked(self.queue.folder) as shared:
-            body, tell = NodeTiling(home=shared, files=courier.files), self.session.on_event
-            engine = RayEngine(
-                cluster, plan=partial(one_for_each_node, gpus=False), pack=courier.pack, unpack=courier.unpack, on_event=tell
-            )
-            self._run(jobs, body, engine, setup=body.set_up)
-        ready, gives = engine.facts.values(), "have this unchoke"
-        self.session.chose(nodes_choice(cluster.address, ready, cluster.refused, gives=gives, files="scenes"))
-
-    def _run(self, jobs: Sequence[Job], body: Callable[[Any], Any], engine: Any, **options: Any) -> None:
-        counts: dict[str, Any] = {"jobs_before": self.jobs_done, "items_before": self.tiles_done}
-        summary = run_jobs(
-            self.queue, jobs, body, engine=engine, on_event=self._tell, stage="tile", unit="tiles", **counts, **options
-        )
-        self.jobs_done += len(jobs)
-        self.tiles_done += sum(len(job.items) for job in jobs)
-        self.given_up.update(summary.failed)
-
-    def _tell(self, event: Event) -> None:
-        """Progress counts towards all tiles, also while only some of the strips are being run."""
-        if isinstance(event, Progress):
-            total = sum(len(one.job.items) for one in self.work.values())
-            left_s = (total - event.done) / event.rate_per_s if event.rate_per_s else None
-            event = replace(event, total=total, left_s=left_s, extra={**event.extra, "jobs_total": len(self.work)})
-        self.session.on_event(event)

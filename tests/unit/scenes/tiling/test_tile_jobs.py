@@ -21,7 +21,7 @@ from unchoke.scenes.mask_sources import ExpressionMask
 from unchoke.scenes.open_scenes import inspect_scene
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import BandFile, Scene
-from unchoke.scenes.tiling.tile_jobs import StripBody, StripJob, choose_parallel, find_state, load_strip, plan_jobs, tiles_key
+from unchoke.scenes.tiling.tile_jobs import StripBody, StripJob, find_state, load_strip, plan_jobs, tiles_key
 from unchoke.scenes.tiling.tiles import TileSpec
 
 FINGERPRINT = "0123456789abcdef"
@@ -141,9 +141,3 @@ def test_damaged_strip_record_is_pending(tmp_path: Path) -> None:
     state = find_state(JobQueue.load(root), jobs, fingerprint=FINGERPRINT)
     assert [job.job_id for job in state.pending] == [jobs[0].job_id]
     assert len(state.problems) == 1
-
-
-def test_threads_unless_processes_are_clearly_faster() -> None:
-    assert choose_parallel({"threads": 100e6, "processes": 105e6}).value == "threads"
-    assert choose_parallel({"threads": 100e6, "processes": 120e6}).value == "processes"
-    assert choose_parallel({"threads": 0.0, "processes": 120e6}).value == "threads"
