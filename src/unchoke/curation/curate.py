@@ -180,7 +180,7 @@ def _curate_photos(
     from unchoke.data.file_findings import COPY_CODES, FATAL_PROBLEMS
     from unchoke.data.manifest import save_manifest
     from unchoke.features.extraction import extract_features
-    from unchoke.features.picture_table import PictureTable
+    from unchoke.features.prepare_engine import PictureTable
     from unchoke.training.pipeline import sound_pictures
 
     if not session.workspace.manifest_file.exists():

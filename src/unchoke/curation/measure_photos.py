@@ -29,7 +29,7 @@ from unchoke.jobs.run_jobs import run_jobs
 from unchoke.pixels.image import DecodeError, may_pass, read_planned
 
 if TYPE_CHECKING:
-    from unchoke.features.picture_table import PictureTable
+    from unchoke.features.prepare_engine import PictureTable
     from unchoke.runs.session import Session
 
 FINGERPRINT = f"measures-{VERSION}"

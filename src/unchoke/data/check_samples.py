@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -130,19 +131,16 @@ class CheckResult:
             verdict = "not sound: mend it, or train without what is left out"
         ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
         if not self.data:  # a dataset by itself
-            return "\n".join([render_findings(self.findings), "", _verdict_on_dataset(self)])
+            ending = "workers cannot load the dataset: mend it and run the same command again"
+            if self.ok:
+                ending = f"a spawned worker loaded a batch of the dataset ({format_seconds(self.timings['worker'])})"
+            return "\n".join([render_findings(self.findings), "", ending])
         next_step = (
             f"next      unchoke fit {shlex.quote(self.data)}{out_option(self.workspace)}"
             if self.ok
             else "next      mend the errors above and run the same command again"
         )
         return "\n".join([render_findings(self.findings), "", ending, next_step])
-
-
-def _verdict_on_dataset(result: CheckResult) -> str:
-    if result.ok:
-        return f"a spawned worker loaded a batch of the dataset ({format_seconds(result.timings['worker'])})"
-    return "workers cannot load the dataset: mend it and run the same command again"
 
 
 def check(
@@ -172,7 +170,11 @@ def check(
     theirs = load_dataset(dataset) if isinstance(dataset, str) else dataset
     root = Path(out) if out is not None else DEFAULT_ROOT
     if theirs is not None and not data and not load_remembered(Workspace(root)).get("data"):
-        return _check_dataset(theirs, root)
+        timers = StageTimers()
+        with timers.stage("worker"):
+            findings = try_worker(theirs, name="dataset")
+        num_samples = len(theirs) if hasattr(theirs, "__len__") else 0
+        return CheckResult(findings, [], num_samples, timers.seconds, "", root)
     with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
         with LoadingTrial(session, theirs) as trial:
             prepared = prepare(session, on_samples=trial.begin)
@@ -187,15 +189,6 @@ def check(
             session.settings.data,
             session.workspace.root,
         )
-
-
-def _check_dataset(dataset: Any, root: Path) -> CheckResult:
-    """A user's dataset by itself."""
-    timers = StageTimers()
-    with timers.stage("worker"):
-        findings = try_worker(dataset, name="dataset")
-    num_samples = len(dataset) if hasattr(dataset, "__len__") else 0
-    return CheckResult(findings, [], num_samples, timers.seconds, "", root)
 
 
 def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samples], None] | None = None) -> Inspection:
@@ -224,9 +217,14 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         facts = inspect(scan.samples, decode=decode)
         recalled = recall_splits_before(session, scan)
         previous = tied_before(recalled, corrected)
-        samples, facts = (
-            _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
-        )
+        samples = scan.samples
+        if settings.drop_duplicates:
+            contents = facts["content"].mask(facts["problem"].isin(list(FATAL_PROBLEMS)), "").tolist()
+            kept = keep_one_copy(samples, contents, previous)
+            num_dropped, total = kept.count(False), format_count(len(samples), "image")
+            reason = f"{num_dropped:,} of {total} are copies of others with the same label and are left out"
+            session.chose(Choice("drop_duplicates", True, reason, {"dropped": num_dropped}))
+            samples, facts = samples.subset(kept), facts[kept].reset_index(drop=True)
         samples, choices = assign_splits(
             samples,
             val_share=settings.val_share,
@@ -238,7 +236,10 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             content=facts["content"],
             weights=settings.target_weights,
         )
-        samples = _let_train(samples, corrected)
+        if corrected.added and "fold" not in samples.frame.columns:
+            # photos that were added because a model was unsure of them train: they are no fair sample to judge by
+            new = samples.frame["sample_id"].isin(list(corrected.added))
+            samples = samples.with_columns(split=samples.frame["split"].mask(new, "train"))
         of_files = _diagnose(session, samples, facts)
         if not decode and any(_closes_gate(finding) for finding in scan.findings + of_files):
             facts = inspect(
@@ -255,7 +256,11 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     session.timelines["check"] = Timeline.of(None, loading)
     for choice in choices:
         session.chose(choice)
-    _tell_moved(session, recalled, samples, tied=bool(corrected.tied))
+    moved, runs = count_moved(recalled, samples), listing.names(session.workspace.experiments, prefix="exp_")
+    if moved and runs:  # figures of runs that were judged on other photos are no longer comparable
+        changed = f"{moved:,} of {format_count(len(samples), 'sample')} changed splits"
+        why = "photos that decisions put in one group are in one split" if corrected.tied else "the splits are drawn anew"
+        session.warn(f"{why}, {changed}: runs before this ({list_some(runs)}) were judged on other photos")
     return_unused_memory()
     return Inspection(samples, facts, rank(findings), of_files, scan.dropped)
 
@@ -289,35 +294,6 @@ def tied_before(previous: pd.DataFrame | None, corrected: CorrectedSamples) -> p
     columns = [name for name in ("split", "fold") if name in previous.columns]
     splits = {name: one_split(groups, [str(one) for one in previous[name].tolist()]) for name in columns}
     return previous.assign(**splits, **{MOVED: splits["split"] != previous["split"].to_numpy()})
-
-
-def _let_train(samples: Samples, corrected: CorrectedSamples) -> Samples:
-    """Photos that were added because a model was unsure of them train: they are no fair sample to judge by."""
-    if not corrected.added or "fold" in samples.frame.columns:
-        return samples
-    new = samples.frame["sample_id"].isin(list(corrected.added))
-    return samples.with_columns(split=samples.frame["split"].mask(new, "train"))
-
-
-def _tell_moved(session: Session, previous: pd.DataFrame | None, samples: Samples, *, tied: bool) -> None:
-    """Figures of runs that were judged on other photos are no longer comparable: that is said where it comes about."""
-    moved, runs = count_moved(previous, samples), listing.names(session.workspace.experiments, prefix="exp_")
-    if moved and runs:
-        changed = f"{moved:,} of {format_count(len(samples), 'sample')} changed splits"
-        why = "photos that decisions put in one group are in one split" if tied else "the splits are drawn anew"
-        session.warn(f"{why}, {changed}: runs before this ({list_some(runs)}) were judged on other photos")
-
-
-def _drop_copies(
-    session: Session, samples: Samples, facts: pd.DataFrame, previous: pd.DataFrame | None
-) -> tuple[Samples, pd.DataFrame]:
-    """Without the copies that `--drop-duplicates` means, said and recorded as a choice."""
-    contents = facts["content"].mask(facts["problem"].isin(list(FATAL_PROBLEMS)), "").tolist()
-    kept = keep_one_copy(samples, contents, previous)
-    num_dropped = len(samples) - sum(kept)
-    reason = f"{num_dropped:,} of {format_count(len(samples), 'image')} are copies of others with the same label and are left out"
-    session.chose(Choice("drop_duplicates", True, reason, {"dropped": num_dropped}))
-    return samples.subset(kept), facts[kept].reset_index(drop=True)
 
 
 def _closes_gate(finding: Finding) -> bool:
@@ -361,7 +337,7 @@ def data_source(settings: Settings) -> DataSource:
         group=settings.group_column,
         split=settings.split,
         fold_column=settings.fold_column,
-        group_is_preset=_is_of_preset(settings),
+        group_is_preset=settings.preset is not None and preset_values(settings.preset).get("group") == settings.group,
         suspects=settings.group is None,
         long=settings.long,
         inputs=settings.input,
@@ -369,11 +345,6 @@ def data_source(settings: Settings) -> DataSource:
         strict=settings.strict,
         failure_rate=settings.max_failures,
     )
-
-
-def _is_of_preset(settings: Settings) -> bool:
-    """Whether the group is the preset's own, and not another that was typed or remembered."""
-    return settings.preset is not None and preset_values(settings.preset).get("group") == settings.group
 
 
 class LoadingTrial:
@@ -397,7 +368,9 @@ class LoadingTrial:
     def begin(self, samples: Samples) -> None:
         """Send pictures to a worker, unless it has something to load already or is known to be able to."""
         paths = () if self._trial is not None else _first_sound(samples)
-        key = digest([list(paths), _versions()])
+        from unchoke import __version__
+
+        key = digest([list(paths), __version__, *(version(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))])
         if paths and not (self._file.is_file() and self._file.read_text(encoding="utf-8") == key):
             self._key, self._trial = key, WorkerTrial(ImageSet(paths))
 
@@ -464,11 +437,3 @@ def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) ->
     if kept:
         session.warn(f"{format_count(len(kept), 'file')} set aside, see {session.workspace.quarantine_file}")
     return kept
-
-
-def _versions() -> list[str]:
-    from importlib.metadata import version
-
-    from unchoke import __version__
-
-    return [__version__, *(version(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]

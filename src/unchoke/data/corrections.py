@@ -136,26 +136,44 @@ def find_corrections(workspace: Workspace, named: str | None) -> Corrections:
 
 def load_corrections(file: Path) -> Corrections:
     """Every line of the file; one that makes no sense is an error that names it."""
-    text = _decoded(file)
+
+    def refused(reason: str) -> DataError:
+        return DataError(
+            f"{file} cannot be read as corrections",
+            code="unreadable-corrections",
+            why=reason,
+            try_=f"let its first line be {','.join(COLUMNS)}; {_EXAMPLE}",
+        )
+
+    data = read_plain(file)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise refused("it is UTF-16, and UTF-8 is expected: save it as “CSV UTF-8”")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        raise refused(f"line {number} holds the byte 0x{byte:02x}, which is not UTF-8: save it as “CSV UTF-8”") from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_separator(text))
     try:
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise _not_corrections(file, f"line {reader.line_num}: {error}") from error
+        raise refused(f"line {reader.line_num}: {error}") from error
     if not rows:
         return Corrections(file)
     header = [cell.strip().lower() for cell in rows[0][1]]
     if lacking := [name for name in COLUMNS[:3] if name not in header]:
-        raise _not_corrections(file, f"its first line names no column {list_some([repr(name) for name in lacking])}")
+        raise refused(f"its first line names no column {list_some([repr(name) for name in lacking])}")
     places = {name: header.index(name) for name in COLUMNS if name in header}
-    needed = max(places[name] for name in COLUMNS[:3])
     lines, faults = [], []
     for number, row in rows[1:]:
         if not any(row):
             continue
-        cells = _as_meant({name: row[place] if place < len(row) else "" for name, place in places.items()})
-        fault = "it ends before its value" if len(row) <= needed else _fault(cells["photo"], cells["what"], cells["value"])
-        if fault:
+        cells = {name: row[place] if place < len(row) else "" for name, place in places.items()}
+        if (what := cells["what"].strip()).lower() in (LABEL, USE, GROUP):  # in any letter case, as spreadsheets have them
+            what = what.lower()
+        cells |= {"what": what, "value": cells["value"].strip().lower() if what == USE else cells["value"]}
+        fault = _fault(cells["photo"], what, cells["value"])
+        if fault := "it ends before its value" if len(row) <= max(places[name] for name in COLUMNS[:3]) else fault:
             faults.append(f"line {number}: {fault}")
         else:
             lines.append(Correction(**cells))
@@ -165,39 +183,9 @@ def load_corrections(file: Path) -> Corrections:
     return Corrections(file, tuple(lines))
 
 
-def _decoded(file: Path) -> str:
-    data = read_plain(file)
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise _not_corrections(file, "it is UTF-16, and UTF-8 is expected: save it as “CSV UTF-8”")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
-        reason = f"line {number} holds the byte 0x{byte:02x}, which is not UTF-8: save it as “CSV UTF-8”"
-        raise _not_corrections(file, reason) from error
-
-
 def _separator(text: str) -> str:
     """What stands between the names of the columns: spreadsheets write semicolons in countries whose numbers have commas."""
-    header = text.partition("\n")[0]
-    return max(_SEPARATORS, key=header.count)
-
-
-def _as_meant(cells: dict[str, str]) -> dict[str, str]:
-    """Fixed words in any letter case, as spreadsheets have them."""
-    what, value = cells["what"].strip(), cells["value"]
-    if what.lower() in (LABEL, USE, GROUP):
-        what = what.lower()
-    return cells | {"what": what, "value": value.strip().lower() if what == USE else value}
-
-
-def _not_corrections(file: Path, reason: str) -> DataError:
-    return DataError(
-        f"{file} cannot be read as corrections",
-        code="unreadable-corrections",
-        why=reason,
-        try_=f"let its first line be {','.join(COLUMNS)}; {_EXAMPLE}",
-    )
+    return max(_SEPARATORS, key=text.partition("\n")[0].count)
 
 
 def append_corrections(file: Path, decisions: Iterable[Correction]) -> None:
@@ -208,8 +196,12 @@ def append_corrections(file: Path, decisions: Iterable[Correction]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_S):
         before = read_plain(file) if file.exists() else b""
-        order, separator = _columns_of(before)
-        text = io.StringIO(newline="")
+        order: Sequence[str] = COLUMNS
+        text, separator = io.StringIO(newline=""), ","
+        if before.strip():  # the columns in the order the file has them
+            header = before.decode("utf-8-sig").splitlines()[0]
+            separator = _separator(header)
+            order = [cell.strip().lower() for cell in next(csv.reader([header], delimiter=separator))]
         writer = csv.writer(text, lineterminator="\n", delimiter=separator)
         if not before.strip():
             before = b""
@@ -217,15 +209,6 @@ def append_corrections(file: Path, decisions: Iterable[Correction]) -> None:
         writer.writerows([getattr(line, name, "") for name in order] for line in lines)
         ended = before if not before or before.endswith(b"\n") else before + b"\n"
         atomic.write_bytes(file, ended + atomic.valid_text(text.getvalue()).encode("utf-8"))
-
-
-def _columns_of(before: bytes) -> tuple[Sequence[str], str]:
-    """The columns in the order the file has them, and what stands between them."""
-    if not before.strip():
-        return COLUMNS, ","
-    line = before.decode("utf-8-sig").splitlines()[0]
-    header = next(csv.reader(io.StringIO(line), delimiter=_separator(line)))
-    return [cell.strip().lower() for cell in header], _separator(line)
 
 
 @dataclass(frozen=True)
@@ -266,10 +249,21 @@ def apply_corrections(
     if len(added):
         samples = _with_added(samples, added)
         ids |= {entry.path for entry, _ in added}
-    labels = {photo: value for photo, value in corrections.values(LABEL).items() if photo in ids}
-    before = set(samples.task.names)
-    samples, num_labels = _with_labels(samples, labels, new={entry.path for entry, _ in added})
-    samples, num_values = _with_values(samples, corrections, ids)
+    changed: dict[str, Any] = {}
+    num_labels = num_values = 0
+    names, before, task = samples.frame["sample_id"].tolist(), set(samples.task.names), samples.task
+    if task.kind == "classification":
+        labels = {photo: value for photo, value in corrections.values(LABEL).items() if photo in ids}
+        pairs = zip(names, samples.frame["label"].tolist(), strict=True)
+        changed["label"] = _text([labels.get(name, label) for name, label in pairs])
+        num_labels, task = len(labels) - len(added), TaskSpec("classification", tuple(sorted(set(changed["label"]))))
+    for target in task.names if task.kind == "regression" else ():
+        wanted = {photo: value for photo, value in corrections.values(f"{VALUE}{target}").items() if photo in ids}
+        if wanted:
+            pairs = zip(names, samples.frame[target].tolist(), strict=True)
+            changed[target] = [float(wanted.get(name, value)) for name, value in pairs]
+            num_values += len(wanted)
+    samples = replace(samples, task=task).with_columns(**changed)
     samples, num_grouped, tied = _with_groups(samples, corrections.values(GROUP), ids)
     used = {
         "labels": num_labels,
@@ -279,7 +273,11 @@ def apply_corrections(
         "grouped": num_grouped,
         "added": len(added),
     }
-    findings = _strangers(corrections, ids | gone) + _unused(samples.task, corrections, ids, gone) + _new_classes(samples, before)
+    findings = _strangers(corrections, ids | gone) + _unused(samples.task, corrections, ids, gone)
+    if task.kind == "classification" and (new := sorted(set(task.names) - before)):
+        text = f"corrections add {format_count(len(new), 'class', 'classes')}: {list_some([repr(name) for name in new])}"
+        fix = "if that was mistyped, correct it once more"
+        findings.append(Finding("corrections-new-class", text, evidence={"classes": new}, fix=fix))
     return CorrectedSamples(samples, used, frozenset(entry.path for entry, _ in added), tied, tuple(findings))
 
 
@@ -310,29 +308,6 @@ def _with_added(samples: Samples, added: Sequence[tuple[FileEntry, str]]) -> Sam
     new = build_samples(samples.task, entries, sample_ids=[entry.path for entry in entries], values=columns)
     frame = pd.concat([samples.frame, new.frame.reindex(columns=samples.frame.columns, fill_value="")], ignore_index=True)
     return replace(samples, frame=frame.sort_values("sample_id", kind="stable", ignore_index=True))
-
-
-def _with_labels(samples: Samples, labels: dict[str, str], *, new: set[str]) -> tuple[Samples, int]:
-    if samples.task.kind != "classification":
-        return samples, 0
-    ids, before = samples.frame["sample_id"].tolist(), samples.frame["label"].tolist()
-    after = [labels.get(sample_id, label) for sample_id, label in zip(ids, before, strict=True)]
-    changed = replace(samples, task=TaskSpec("classification", tuple(sorted(set(after))))).with_columns(label=_text(after))
-    return changed, sum(sample_id not in new for sample_id in labels)
-
-
-def _with_values(samples: Samples, corrections: Corrections, ids: set[str]) -> tuple[Samples, int]:
-    if samples.task.kind != "regression":
-        return samples, 0
-    changed: dict[str, Any] = {}
-    count = 0
-    for name in samples.task.names:
-        wanted = {photo: value for photo, value in corrections.values(f"{VALUE}{name}").items() if photo in ids}
-        if wanted:
-            pairs = zip(samples.frame["sample_id"].tolist(), samples.frame[name].tolist(), strict=True)
-            changed[name] = [float(wanted.get(sample_id, value)) for sample_id, value in pairs]
-            count += len(wanted)
-    return (samples.with_columns(**changed) if changed else samples), count
 
 
 def _with_groups(samples: Samples, ties: dict[str, str], ids: set[str]) -> tuple[Samples, int, frozenset[str]]:
@@ -415,11 +390,3 @@ def _why_unused(line: Correction, task: TaskSpec, ids: set[str], gone: set[str])
     if line.what.startswith(VALUE) and line.what.removeprefix(VALUE) not in (task.names if task.kind == "regression" else ()):
         return "the photos have labels and no values" if task.kind == "classification" else f"targets are {list_some(task.names)}"
     return ""
-
-
-def _new_classes(samples: Samples, before: set[str]) -> list[Finding]:
-    new = sorted(set(samples.task.names) - before) if samples.task.kind == "classification" else []
-    if not new:
-        return []
-    text = f"corrections add {format_count(len(new), 'class', 'classes')}: {list_some([repr(name) for name in new])}"
-    return [Finding("corrections-new-class", text, evidence={"classes": new}, fix="if that was mistyped, correct it once more")]

@@ -58,7 +58,12 @@ def find_files(roots: Iterable[DataPlace]) -> FolderFiles:
     for root in outermost(roots):
         with during("list"):
             entries = list(_walk(root, found.special))
-        for entry in _outside_workspaces(entries):
+        marks = tuple(
+            entry.relative[: -len(WORKSPACE_MARK)] for entry in entries if entry.relative.endswith("/" + WORKSPACE_MARK)
+        )
+        for entry in entries:
+            if marks and entry.relative.startswith(marks):
+                continue  # a workspace inside the data (a folder with our settings file) is not data
             if not _is_text(entry.path):
                 found.unnameable.append(ascii(entry.relative))
             elif suffix_of(entry.relative) in IMAGE_SUFFIXES:
@@ -70,12 +75,8 @@ def find_files(roots: Iterable[DataPlace]) -> FolderFiles:
 
 def outermost(roots: Iterable[DataPlace]) -> list[DataPlace]:
     """`roots` as absolute places without repeats and without folders that lie inside another of them."""
-    absolute = list(dict.fromkeys(_absolute(root) for root in roots))
+    absolute = list(dict.fromkeys(root if isinstance(root, RemotePlace) else Path(os.path.abspath(root)) for root in roots))  # noqa: PTH100
     return [root for root in absolute if not any(other in root.parents for other in absolute)]
-
-
-def _absolute(root: DataPlace) -> DataPlace:
-    return root if isinstance(root, RemotePlace) else Path(os.path.abspath(root))  # noqa: PTH100 (links are kept as they are)
 
 
 def _walk(root: DataPlace, special: dict[str, str]) -> Iterator[FileEntry]:
@@ -91,13 +92,6 @@ def _walk(root: DataPlace, special: dict[str, str]) -> Iterator[FileEntry]:
             why="this user may not read that folder",
             try_=f"chmod -R u+rX {shlex.quote(str(root))}",
         ) from error
-
-
-def _outside_workspaces(entries: Sequence[FileEntry]) -> Iterator[FileEntry]:
-    """A workspace inside the data (a folder with our settings file) is not data."""
-    marks = [entry.relative[: -len(WORKSPACE_MARK)] for entry in entries if entry.relative.endswith("/" + WORKSPACE_MARK)]
-    prefixes = tuple(marks)
-    return (entry for entry in entries if not entry.relative.startswith(prefixes)) if prefixes else iter(entries)
 
 
 def _is_text(name: str) -> bool:

@@ -10,7 +10,7 @@ import io
 import mmap
 import time
 from collections.abc import Generator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -248,7 +248,14 @@ def inspect_file(path: str, *, decode: bool = True, listed: ListedFile | None = 
     width = height = 0
     mode = kind = ""
     try:
-        size_bytes, mtime_ns = _size_and_time(path) if listed is None or not is_url(path) else listed[1:]
+        if listed is not None and is_url(path):
+            size_bytes, mtime_ns = listed[1:]
+        else:
+            try:
+                with during("stat"):
+                    size_bytes, mtime_ns = size_and_time(path)
+            except OSError as error:
+                raise file_refused(error) from error
         refuse_heavy(size_bytes)
         data = read_bytes(path)
         with during("verify"):
@@ -279,27 +286,12 @@ def inspect_file(path: str, *, decode: bool = True, listed: ListedFile | None = 
 def read_size(path: str) -> tuple[int, int]:
     """Width and height of the upright picture, from its header; (0, 0) for a file that is no picture."""
     try:
-        _, _, width, height = _read_beginning(path) if is_url(path) else _header(read_bytes(path))
+        if is_url(path):  # from the first bytes; where it is not within them, from the whole file
+            with suppress(DecodeError, OSError):
+                return _header(read_url(path, 0, _BEGINNING_BYTES))[2:]
+        return _header(read_bytes(path))[2:]
     except DecodeError:
         return 0, 0
-    return width, height
-
-
-def _read_beginning(url: str) -> tuple[str, str, int, int]:
-    """The header from the first bytes of a file; where it is not within them, from the whole."""
-    try:
-        return _header(read_url(url, 0, _BEGINNING_BYTES))
-    except (DecodeError, OSError):
-        return _header(read_bytes(url))
-
-
-def _size_and_time(path: str) -> tuple[int, int]:
-    try:
-        with during("stat"):
-            size_bytes, mtime_ns = size_and_time(path)
-    except OSError as error:
-        raise file_refused(error) from error
-    return size_bytes, mtime_ns
 
 
 def _header(data: bytes) -> tuple[str, str, int, int]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from unchoke.exports.whole_model import PortableModel
-from unchoke.features.half_rounding import round_to_half
+from unchoke.features.engines import round_to_half
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ from torch import nn
 
 from unchoke.exports.photo_input import PhotoInput
 from unchoke.features.encoders import Encoder
-from unchoke.features.engines import FromPixels
-from unchoke.features.half_rounding import round_to_half
+from unchoke.features.engines import FromPixels, round_to_half
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.heads.heads import TrainedHead, forward, stack_params

@@ -37,10 +37,10 @@ from unchoke.features.node_extraction import (
     take_sample,
 )
 from unchoke.features.photo_loader import FOR_PIXELS, FileReader, Found, load_in_processes, load_in_threads
-from unchoke.features.picture_table import PictureTable
 from unchoke.features.prepare_engine import (
     FrozenEncoder,
     Picture,
+    PictureTable,
     open_encoder,
     prepare_encoder,
     recall_encoder,

@@ -7,12 +7,12 @@ was (`engines/known.json`): where all features are cached they are named without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,6 +240,41 @@ class Picture:
     content: str
     decoded: bool = True
     """Whether its file was decoded before, and found to be sound."""
+
+
+@dataclass(frozen=True, eq=False)
+class PictureTable(Sequence[Picture]):
+    """Photos as columns, one entry of each for each photo: ten million as objects take several gigabytes, as columns one."""
+
+    ids: Sequence[str]
+    paths: Sequence[str]
+    contents: Sequence[str]
+    decoded: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, pictures: Sequence[Picture]) -> PictureTable:
+        """Any photos as a table."""
+        if isinstance(pictures, PictureTable):
+            return pictures
+        ids, paths = [picture.sample_id for picture in pictures], [picture.path for picture in pictures]
+        contents = [picture.content for picture in pictures]
+        return cls(ids, paths, contents, np.array([picture.decoded for picture in pictures], dtype=bool))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Picture: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Picture]: ...
+    def __getitem__(self, place: int | slice) -> Picture | list[Picture]:
+        if isinstance(place, int):
+            return Picture(self.ids[place], self.paths[place], self.contents[place], bool(self.decoded[place]))
+        rows = zip(self.ids[place], self.paths[place], self.contents[place], self.decoded[place].tolist(), strict=True)
+        return [Picture(*row) for row in rows]
+
+    def __iter__(self) -> Iterator[Picture]:
+        return (Picture(*row) for row in zip(self.ids, self.paths, self.contents, map(bool, self.decoded), strict=True))
 
 
 @dataclass(frozen=True)

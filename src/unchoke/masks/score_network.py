@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from unchoke.features.half_rounding import round_to_half
+from unchoke.features.engines import round_to_half
 from unchoke.masks.pixel_trees import LIMIT, NUM_LEAVES, PixelIndex, PixelScorer
 
 _AT_ONCE = 16

@@ -26,8 +26,7 @@ from unchoke.data.manifest import save_manifest
 from unchoke.features.cut import NONE
 from unchoke.features.encoders import check_encoder
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
-from unchoke.features.picture_table import PictureTable
-from unchoke.features.prepare_engine import prepare_encoder
+from unchoke.features.prepare_engine import PictureTable, prepare_encoder
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.session import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from unchoke.features.half_rounding import round_to_half
+from unchoke.features.engines import round_to_half
 
 
 def test_numbers_become_those_of_float16() -> None:

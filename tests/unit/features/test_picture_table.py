@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from unchoke.core.text_column import TextColumn
-from unchoke.features.picture_table import PictureTable
-from unchoke.features.prepare_engine import Picture
+from unchoke.features.prepare_engine import Picture, PictureTable
 from unchoke.jobs.name_places import PathsById
 
 PICTURES = [Picture(name, f"/photos/{name}.jpg", f"digest of {name}", name != "b") for name in "abcd"]
