@@ -302,7 +302,7 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ...]]:
     for field, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(field, ast.AnnAssign):
             said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            kind = ast.unparse(field.annotation).replace("SoundRows[", "list[").replace("Named[", "dict[str, ")
+            kind = ast.unparse(field.annotation).replace("Named[", "dict[str, ")
             yield f"`{ast.unparse(field.target)}`", f"`{kind}`", str(after.value.value) if said else ""  # type: ignore[union-attr]
 
 
@@ -331,7 +331,10 @@ def _anchor(heading: str) -> str:
 
 def main() -> None:
     atomic.write_text(STUB, build_stub())
-    atomic.write_changed(DOCS, build_pages())
+    for name, text in build_pages().items():
+        file = DOCS / name
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            atomic.write_text(file, text)
 
 
 if __name__ == "__main__":

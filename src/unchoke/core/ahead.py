@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,48 +22,25 @@ def map_ahead(fn: Callable[[T], R], items: Iterable[T], *, threads: int, ahead: 
     what has not begun is cancelled and what is running is waited for. `threads=0` runs everything in the caller's thread.
     """
     if threads == 0:
-        return (fn(item) for item in items)
-    return _map_in_threads(fn, items, threads=threads, ahead=max(1, ahead))
-
-
-def _map_in_threads(fn: Callable[[T], R], items: Iterable[T], *, threads: int, ahead: int) -> Generator[R, None, None]:
+        yield from map(fn, items)
+        return
+    ahead = max(1, ahead)
     pool = ThreadPoolExecutor(min(threads, ahead), thread_name_prefix="unchoke-ahead")
     waiting: deque[Future[R]] = deque()
-    source = _Source(items)
+    source, ended, failure = iter(items), False, None
     try:
         while True:
-            while len(waiting) < ahead and source.advance():
-                waiting.append(pool.submit(fn, source.item))
+            while len(waiting) < ahead and not ended:
+                try:
+                    waiting.append(pool.submit(fn, next(source)))
+                except StopIteration:
+                    ended = True
+                except Exception as error:  # raised once the results before it have been handed out
+                    ended, failure = True, error
             if not waiting:
-                source.reraise()
-                return
+                break
             yield waiting.popleft().result()
+        if failure is not None:
+            raise failure
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _Source(Generic[T]):
-    """An iterator that keeps its own failure until the results before it have been handed out."""
-
-    item: T
-
-    def __init__(self, items: Iterable[T]) -> None:
-        self._items = iter(items)
-        self._ended = False
-        self._error: Exception | None = None
-
-    def advance(self) -> bool:
-        """Take the next item; False at the end or after a failure."""
-        if self._ended:
-            return False
-        try:
-            self.item = next(self._items)
-        except StopIteration:
-            self._ended = True
-        except Exception as error:  # kept, and raised at its place by `reraise`
-            self._ended, self._error = True, error
-        return not self._ended
-
-    def reraise(self) -> None:
-        if self._error is not None:
-            raise self._error

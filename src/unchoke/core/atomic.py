@@ -11,11 +11,10 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,11 +23,8 @@ from unchoke.core.errors import MachineError
 from unchoke.core.units import format_bytes
 
 TEMPORARY_PREFIX = ".unchoke-"
-_BUSY = ".busy"
 TEMPORARY_SUFFIX = ".tmp"
-_umask_lock = threading.Lock()
-_SOME_SIZE = "a largest size"
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_BUSY = ".busy"
 
 
 def write_with(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
@@ -37,16 +33,14 @@ def write_with(path: Path, write: Callable[[IO[bytes]], object], *, durable: boo
     Not `durable`, it is not flushed to disk: for one of many small files whose sizes and digests stand in a record that is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     with no_room_explained(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
-        temporary = Path(name)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("xb") as file:
                 write(file)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~_current_umask())
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -63,15 +57,6 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Create or replace `path` with UTF-8 `text`, line endings as given, and names that are no UTF-8 spelled out."""
     write_bytes(path, valid_text(text).encode("utf-8"))
-
-
-def write_changed(folder: Path, texts: Mapping[str, str]) -> list[str]:
-    """Write the files below `folder` whose text is not this already; their names."""
-    files = {name: folder / name for name in texts}
-    changed = [name for name, file in files.items() if not file.is_file() or file.read_text(encoding="utf-8") != texts[name]]
-    for name in changed:
-        write_text(files[name], texts[name])
-    return changed
 
 
 def valid_text(text: str) -> str:
@@ -97,15 +82,13 @@ def build_folder(target: Path) -> Iterator[Path]:
     """
     from filelock import FileLock
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    name = tempfile.mkdtemp(dir=target.parent, prefix=_prefix_of(target.name), suffix=TEMPORARY_SUFFIX)
-    built = Path(name)
+    built = target.parent / f"{_prefix_of(target.name)}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    built.mkdir(parents=True)
     try:
         with no_room_explained(target):
             with FileLock(built / _BUSY):
                 yield built
             (built / _BUSY).unlink(missing_ok=True)
-            built.chmod(0o777 & ~_current_umask())
             built.replace(target)
     except BaseException:
         shutil.rmtree(built, ignore_errors=True)
@@ -142,7 +125,7 @@ def no_room_explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise no_room(path, error) from error
 
@@ -150,11 +133,18 @@ def no_room_explained(path: Path) -> Iterator[None]:
 def no_room(path: Path, error: OSError | None = None) -> MachineError:
     """The error for a full disk, a quota or a limit on the size of files, naming the file that did not fit."""
     code = None if error is None else error.errno
-    if code == errno.EFBIG or (code is None and _file_limit() != _SOME_SIZE):
+    limit = ""
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limit = "" if soft == resource.RLIM_INFINITY else f"{format_bytes(soft)} at most"
+    if code == errno.EFBIG or (code is None and limit):
         return MachineError(
             f"{path.name} may not become as large as it has to be",
             code="file-size-limit",
-            why=f"files in {path.parent} may have {_file_limit()} (ulimit -f, or the disk's own limit); nothing was half-written",
+            why=f"files in {path.parent} may have {limit or 'a largest size'} (ulimit -f, or the disk's own limit); "
+            "nothing was half-written",
             try_="ulimit -f unlimited, then the same command again: it goes on from here",
         )
     if code == errno.EDQUOT:
@@ -164,10 +154,13 @@ def no_room(path: Path, error: OSError | None = None) -> MachineError:
             why=f"this user's quota on the disk that holds {path.parent} is used up; nothing was half-written",
             try_="free some space, or name a folder on another disk with --out; the same command goes on from here",
         )
+    free_bytes = 0
+    with suppress(OSError):
+        free_bytes = shutil.disk_usage(path.parent).free
     return MachineError(
         f"no room left to write {path.name}",
         code="disk-full",
-        why=f"the disk that holds {path.parent} has {format_bytes(_free_bytes(path.parent))} free; nothing was half-written",
+        why=f"the disk that holds {path.parent} has {format_bytes(free_bytes)} free; nothing was half-written",
         try_="free some space and run the same command again: it goes on from here",
     )
 
@@ -187,30 +180,6 @@ def sweep_temporaries(folder: Path, *, of: str = "") -> int:
 def _prefix_of(name: str) -> str:
     """Of what becomes the folder `name`; a digest, because a name may be as long as names can be."""
     return f"{TEMPORARY_PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:8]}-"
-
-
-def _file_limit() -> str:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return _SOME_SIZE
-    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return _SOME_SIZE if soft == resource.RLIM_INFINITY else f"{format_bytes(soft)} at most"
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return 0
-
-
-def _current_umask() -> int:
-    """Reading the mask means setting it: two threads at once would leave it at 0 for good."""
-    with _umask_lock:
-        mask = os.umask(0)
-        os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -24,7 +24,7 @@ from typing import IO, Any
 from unchoke.core import atomic
 from unchoke.core.errors import DamagedFile
 from unchoke.core.fingerprint import digest_bytes, digest_file
-from unchoke.core.input_file import open_plain, read_plain
+from unchoke.core.input_file import open_plain
 
 CHECKSUMS = "SHA256SUMS"
 Sums = dict[str, tuple[str, ...]]
@@ -86,7 +86,7 @@ def has_checksum(path: Path) -> bool:
 def is_listed(path: Path) -> bool:
     """Whether replacing `path` would break a list that we wrote: it is named there, or is the list."""
     lists = [file for file in (path.parent / CHECKSUMS, path.parent.parent / CHECKSUMS) if file.is_file()]
-    ours = any(read_plain(file).startswith(_MARK.encode()) for file in lists)
+    ours = any(file.read_bytes().startswith(_MARK.encode()) for file in lists)
     return ours and (path.name == CHECKSUMS or has_checksum(path))
 
 

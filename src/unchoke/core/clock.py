@@ -45,8 +45,13 @@ class Clock:
         """What to enter and leave; also left when an exception passes through."""
         found = self._stages.get(name)
         if found is None:
-            found = self._stages[name] = _Stage(self, name) if self._mark is None else _MarkedStage(self, name, self._mark)
-        return found
+            found = self._stages[name] = _Stage(self, name)
+        return found if self._mark is None else self._marked(found, self._mark)
+
+    @contextmanager
+    def _marked(self, stage: _Stage, mark: Mark) -> Iterator[None]:
+        with stage, mark(stage.name):
+            yield
 
     def each(self, name: str, items: Iterable[T]) -> Generator[T, None, None]:
         """The same items; the time until each is there counts as `name`. Closed early, it closes a generator it was given."""
@@ -69,8 +74,7 @@ class Clock:
 
     def seconds(self, name: str) -> float:
         """What has gone to one stage by now."""
-        self._turn()
-        return self._stages[name].seconds if name in self._stages else 0.0
+        return self.tally().get(name, (0.0, 0))[0]
 
     def share(self, name: str) -> float:
         """The same as a share of all."""
@@ -78,7 +82,9 @@ class Clock:
 
     def tally(self) -> StageTally:
         """Every stage by now, in the order they were first entered; what was in none of them comes last."""
-        self._turn()
+        now_s = self._now()
+        self._running.seconds += now_s - self._since_s
+        self._since_s = now_s
         named = {name: (stage.seconds, stage.calls) for name, stage in self._stages.items() if name != OTHER}
         return {**named, OTHER: (self._stages[OTHER].seconds, 0)}
 
@@ -88,12 +94,6 @@ class Clock:
         spent = {name: seconds - self._told.get(name, 0.0) for name, seconds in now.items()}
         self._told = now
         return spent
-
-    def _turn(self) -> None:
-        """Give the running stage its time up to now."""
-        now_s = self._now()
-        self._running.seconds += now_s - self._since_s
-        self._since_s = now_s
 
 
 class _Stage:
@@ -122,27 +122,6 @@ class _Stage:
         clock._running = clock._outer.pop()
 
 
-class _MarkedStage(_Stage):
-    """A stage that a profiler hears of too."""
-
-    __slots__ = ("_entered", "_mark")
-
-    def __init__(self, clock: Clock, name: str, mark: Mark) -> None:
-        super().__init__(clock, name)
-        self._mark = mark
-        self._entered: list[AbstractContextManager[Any]] = []
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        told = self._mark(self.name)
-        told.__enter__()
-        self._entered.append(told)
-
-    def __exit__(self, *_: object) -> None:
-        self._entered.pop().__exit__(None, None, None)
-        super().__exit__()
-
-
 _thread = threading.local()
 _NOTHING = nullcontext()
 
@@ -168,7 +147,12 @@ class Loading:
     def here(self) -> Iterator[None]:
         """Have this thread count for this account, whatever it counted for before."""
         before = getattr(_thread, "clock", None)
-        _thread.clock = clock = self._take()
+        try:  # taking from a list and adding to one are single steps, so no lock is needed
+            clock = self._idle.pop()
+        except IndexError:
+            clock = Clock()
+            self._clocks.append(clock)
+        _thread.clock = clock
         try:
             yield
         finally:
@@ -188,15 +172,6 @@ class Loading:
         """Every stage so far; what a thread is in the middle of is not in it yet."""
         stages = ([*clock._stages.items()] for clock in [*self._clocks])
         return sum_tallies([*({name: (x.seconds, x.calls) for name, x in one if name != OTHER} for one in stages), self._added])
-
-    def _take(self) -> Clock:
-        """A clock that no thread uses now. Taking from a list and adding to one are single steps, so no lock is needed."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            clock = Clock()
-            self._clocks.append(clock)
-            return clock
 
 
 def sum_tallies(parts: Iterable[StageTally]) -> StageTally:

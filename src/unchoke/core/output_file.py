@@ -21,6 +21,7 @@ from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.workspace import keeper_of
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)
+_STREAMS = (os.devnull, "/dev/tty", "/dev/stdout", "/dev/stderr")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def output_file(named: Path | str, *, option: str, example: str, sources: Iterab
         problem = _why_not(Path(os.path.realpath(output.path)))
     elif stat.S_ISDIR(mode):
         problem = "it is a folder, and a file is written"
-    elif stat.S_ISFIFO(mode) or _same(output.path, Path(os.devnull)) or _is_terminal(output.path):
+    elif stat.S_ISFIFO(mode) or any(_same(output.path, Path(device)) for device in _STREAMS):
         return OutputFile(output.path, option, example, is_stream=True)
     else:
         problem = "it is a device or a socket, and what lies there would be overwritten"
@@ -80,17 +81,6 @@ def _same(path: Path, source: Path) -> bool:
         return path.samefile(source)
     except OSError:  # unchoke: ignore[blank-on-error]  a source that does not exist cannot be overwritten
         return False
-
-
-def _is_terminal(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | _NO_WAITING | getattr(os, "O_NOCTTY", 0))
-    except OSError:  # unchoke: ignore[blank-on-error]  then it takes nothing
-        return False
-    try:
-        return os.isatty(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _why_not(path: Path) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core.core_schema import ValidationInfo, ValidatorFunctionWrapHandler
 
 from unchoke.core.choices import Choice
@@ -28,29 +28,9 @@ def _finite(value: Any) -> int | float:
     return value
 
 
-def _sound_items(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """In a record that was read, the entries of a list or an object that are not what they should be are left out."""
-    try:
-        return handler(value)
-    except ValidationError:
-        if not info.context or not isinstance(value, list | dict):
-            raise
-    if isinstance(value, dict):
-        return handler({name: kept for key, item in value.items() for name, kept in _tried(handler, {key: item}, {}).items()})
-    return handler([kept for item in value for kept in _tried(handler, [item], [])])
-
-
-def _tried(handler: ValidatorFunctionWrapHandler, value: Any, otherwise: Any) -> Any:
-    try:
-        return handler(value)
-    except ValidationError:
-        return otherwise
-
-
 T = TypeVar("T")
 Number = Annotated[int | float, BeforeValidator(_finite)]
-SoundRows = Annotated[list[T], WrapValidator(_sound_items)]
-Named = Annotated[dict[str, T], WrapValidator(_sound_items)]
+Named = dict[str, T]
 """Values by name."""
 
 
@@ -96,7 +76,7 @@ class TaskRecord(RecordPart):
     """What is learnt: the names are those of classes or targets."""
 
     kind: str = ""
-    names: SoundRows[str] = []
+    names: list[str] = []
 
 
 class PatchesRecord(RecordPart):
@@ -123,8 +103,8 @@ class DataRecord(RecordPart):
     class_counts: Named[Named[Number]] | None = None
     targets_summary: Named[Named[Number | None]] | None = None
     inputs_summary: Named[Named[Number | None]] | None = None
-    scenes: SoundRows[str] = []
-    bands: SoundRows[str] = []
+    scenes: list[str] = []
+    bands: list[str] = []
     patches: PatchesRecord | None = None
 
 
@@ -225,9 +205,9 @@ class CalibrationRecord(RecordPart):
     ece_after: Number | None = None
     log_loss_before: Number | None = None
     log_loss_after: Number | None = None
-    bins_before: SoundRows[BinRecord] = []
-    bins_after: SoundRows[BinRecord] = []
-    bins: SoundRows[BinRecord] = []
+    bins_before: list[BinRecord] = []
+    bins_after: list[BinRecord] = []
+    bins: list[BinRecord] = []
 
 
 class SweepRecord(RecordPart):
@@ -299,7 +279,7 @@ class LearningCurveRecord(RecordPart):
 
     metric: str = ""
     num_judged: int = 0
-    points: SoundRows[CurvePoint] = []
+    points: list[CurvePoint] = []
     gain: Interval | None = None
     next_gain: Interval | None = None
     skipped: str = ""
@@ -347,9 +327,9 @@ class BaselineRecord(RecordPart):
 class TargetsRecord(RecordPart):
     """Which targets are learnt and which follow, as `TargetPlan` has it."""
 
-    names: SoundRows[str] = []
-    learned: SoundRows[str] = []
-    sums: Named[SoundRows[str]] = {}
+    names: list[str] = []
+    learned: list[str] = []
+    sums: Named[list[str]] = {}
     weights: list[Number] | None = None
     positive: bool = False
 
@@ -412,12 +392,12 @@ class ProfileRecord(RecordPart):
 
     schedule: Named[Number] = {}
     num_steps: int = 0
-    traces: SoundRows[str] = []
-    pages: SoundRows[str] = []
+    traces: list[str] = []
+    pages: list[str] = []
     cpu_s: float = 0.0
     device_s: float = 0.0
     num_operators: int = 0
-    operators: SoundRows[OperatorRecord] = []
+    operators: list[OperatorRecord] = []
 
 
 class QuarantineRecord(RecordPart):
@@ -456,7 +436,7 @@ class RunFacts(RecordPart):
     command: str = ""
     metrics: Named[Figures] = {}
     timings: Named[Number] = {}
-    choices: SoundRows[Choice] = []
+    choices: list[Choice] = []
     settings: dict[str, Any] = {}
     selection_metric: str = ""
     task: TaskRecord = TaskRecord()
@@ -470,38 +450,38 @@ class RunRecord(RunFacts):
     versions: Named[str] = {}
     data: DataRecord = DataRecord()
     encoder: EncoderRecord = EncoderRecord()
-    findings: SoundRows[Finding] | None = None
-    quarantine: SoundRows[QuarantineRecord] | None = None
-    unscored: SoundRows[UnscoredRecord] | None = None
+    findings: list[Finding] | None = None
+    quarantine: list[QuarantineRecord] | None = None
+    unscored: list[UnscoredRecord] | None = None
     """Absent in records of before copies were left out of the score."""
     images_per_s: Number | None = None
     memory: MemoryRecord = MemoryRecord()
-    stretches: SoundRows[Named[Number]] = []
+    stretches: list[Named[Number]] = []
     """Where a run was stopped and went on: the timings of each stretch, which `timings` adds up. `timeline` is of the last."""
     timeline: Named[Timeline] = {}
     machine: MachineRecord = MachineRecord()
-    chokes: SoundRows[Finding] = []
-    per_class: Named[SoundRows[ClassRecord]] = {}
+    chokes: list[Finding] = []
+    per_class: Named[list[ClassRecord]] = {}
     confusion: Named[list[list[int]]] = {}
     calibration: CalibrationRecord | None = None
-    history: SoundRows[Named[Number | None]] = []
-    sweep: SoundRows[SweepRecord] = []
-    mistakes: SoundRows[MistakeRecord] = []
-    scatter: SoundRows[ScatterRecord] = []
+    history: list[Named[Number | None]] = []
+    sweep: list[SweepRecord] = []
+    mistakes: list[MistakeRecord] = []
+    scatter: list[ScatterRecord] = []
     value_intervals: ValueIntervalRecord | None = None
     learning_curve: LearningCurveRecord | None = None
-    notes: SoundRows[str] = []
-    ladder: SoundRows[RungRecord] = []
+    notes: list[str] = []
+    ladder: list[RungRecord] = []
     training: TrainingRecord | None = None
     profile: ProfileRecord | None = None
-    gallery: SoundRows[GalleryRecord] = []
-    legend: SoundRows[LegendRecord] = []
+    gallery: list[GalleryRecord] = []
+    legend: list[LegendRecord] = []
     baseline: BaselineRecord | None = None
     group_gap: GroupGapRecord | None = None
     """Where a column looks like a group and none was named."""
     corrections: CorrectionsRecord | None = None
     """Where people decided about single photos."""
-    pixel_baselines: SoundRows[BaselineRecord] = []
+    pixel_baselines: list[BaselineRecord] = []
     """Of masks: what the spectrum of single pixels reaches without a network."""
     planned_epochs: int | None = None
     """Of a record of a few steps: how many epochs the training they belong to would have."""

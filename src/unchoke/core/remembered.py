@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,47 +42,34 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
     Remembered settings only apply to the same DATA: pointing a workspace at other data starts from the defaults.
     """
     typed = {name: as_text(value) for name, value in typed.items() if value is not None and value not in ((), [], {})}
-    _refuse_unwritable(typed)
+    for item in (item for value in typed.values() for item in (value if isinstance(value, tuple) else (value,))):
+        if isinstance(item, str) and atomic.valid_text(item) != item:
+            raise UsageError(
+                f"{atomic.valid_text(item)} has a name that is not UTF-8",
+                code="name-not-utf8",
+                why="a workspace remembers what it was made from, and cannot write such a name down",
+                try_="rename it (convmv does so for a whole tree), then give the new name",
+            )
+    outdone = DIVIDING if any(name in typed for name in DIVIDING) else ()
     remembered = _remembered_for(workspace, typed.get("data"))
-    layers = _layers(typed, remembered, workspace.settings_file.name)
+    kept = (
+        {name: value for name, value in remembered.items() if name not in outdone},
+        f"remembered in {workspace.settings_file.name}",
+    )
+    layers = [kept]
+    name = typed.get("preset", remembered.get("preset"))
+    if name is not None and name != NO_PRESET:
+        preset = ({one: value for one, value in preset_values(name).items() if one not in outdone}, f"preset {name}")
+        layers = [kept, preset] if "preset" in typed else [preset, kept]
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for layer, reason in layers:
         values |= layer
         reasons |= dict.fromkeys(layer, reason)
+    values |= typed
     if values.get("preset") == NO_PRESET:
         del values["preset"]
-    return validate(values), {name: reason for name, reason in reasons.items() if reason and name != "data"}
-
-
-def _refuse_unwritable(typed: dict[str, Any]) -> None:
-    """A name that is no UTF-8 cannot be written to `unchoke.toml`."""
-    values = [item for value in typed.values() for item in (value if isinstance(value, tuple) else (value,))]
-    bad = [item for item in values if isinstance(item, str) and atomic.valid_text(item) != item]
-    if bad:
-        raise UsageError(
-            f"{atomic.valid_text(bad[0])} has a name that is not UTF-8",
-            code="name-not-utf8",
-            why="a workspace remembers what it was made from, and cannot write such a name down",
-            try_="rename it (convmv does so for a whole tree), then give the new name",
-        )
-
-
-def _layers(typed: dict[str, Any], remembered: dict[str, Any], file: str) -> list[tuple[dict[str, Any], str]]:
-    """Values with the reason to give for them, the weakest first; nothing need be said of what was typed."""
-    kept = (_without_outdone(remembered, typed), f"remembered in {file}")
-    given = (typed, "")
-    name = typed.get("preset", remembered.get("preset"))
-    if name is None or name == NO_PRESET:
-        return [kept, given]
-    preset = (_without_outdone(preset_values(name), typed), f"preset {name}")
-    return [kept, preset, given] if "preset" in typed else [preset, kept, given]
-
-
-def _without_outdone(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
-    """`values` without those that say in another way what was typed: who divides the samples."""
-    outdone = DIVIDING if any(name in typed for name in DIVIDING) else ()
-    return {name: value for name, value in values.items() if name not in outdone}
+    return validate(values), {name: reason for name, reason in reasons.items() if name not in typed and name != "data"}
 
 
 def load_remembered(workspace: Workspace) -> dict[str, Any]:
@@ -117,7 +105,6 @@ def _absolute(named: str) -> str:
 
 
 def _from_anywhere(named: str) -> str:
-    """What was typed in another folder than the one the workspace lies in, as it is found from anywhere."""
     return str(Path(named).absolute()) if not is_url(named) and Path(named).exists() else named
 
 
@@ -133,11 +120,9 @@ def save_tuned(workspace: Workspace, table: dict[str, Any]) -> None:
     text, settings, _ = _read(workspace)
     # As we write it, `[tuned]` comes last.
     head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
-    try:
-        unchanged = tomllib.loads(head) == settings
-    except tomllib.TOMLDecodeError:
-        unchanged = False
-    head = head if unchanged else _ABOUT + tomli_w.dumps(settings).rstrip()
+    with suppress(tomllib.TOMLDecodeError):
+        if tomllib.loads(head) != settings:
+            head = _ABOUT + tomli_w.dumps(settings).rstrip()
     atomic.write_text(workspace.settings_file, f"{head}\n{_tuned_text(table)}")
 
 
@@ -191,7 +176,8 @@ def remember(workspace: Workspace, settings: Settings) -> None:
         for name, value in current.items()
         if name in before or (name in said and OPTIONS[name].remembered)
     }
-    plain = _plain(before) if before else {}
+    as_written = validate(before).to_dict() if before else {}
+    plain = {name: value if not OPTIONS[name].remembered else as_written[name] for name, value in before.items()}
     same = {
         name
         for name, value in kept.items()
@@ -203,12 +189,6 @@ def remember(workspace: Workspace, settings: Settings) -> None:
     for name in set(kept) & set(_PLACES):
         if name in same:
             kept[name] = written[name]
-        elif _home(workspace) != Path.cwd():
+        elif _home(workspace) != Path.cwd():  # typed elsewhere: only an absolute path is found from anywhere
             kept[name] = _map_places(name, kept[name], _from_anywhere)
     atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(tuned))
-
-
-def _plain(written: dict[str, Any]) -> dict[str, Any]:
-    """Values of a file in the form `remember` would write them; those of the trained part are written as they were."""
-    read = validate(written).to_dict()
-    return {name: value if not OPTIONS[name].remembered else read[name] for name, value in written.items()}

@@ -17,6 +17,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from unchoke.core.errors import MachineError, UnchokeError, UsageError, missing_extra
@@ -165,7 +166,11 @@ def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
         except Exception as error:
             failure = _translate(url, error)
             if not left or not failure.may_pass:
-                process.count_failure(failure.error)
+                if isinstance(failure.error, StoreError) and failure.error.cause != "other":
+                    process.num_failed += 1
+                    if process.num_failed >= _GIVE_UP_AFTER:  # files of a store that answers nothing need not be tried one by one
+                        process.num_failed = 0
+                        raise explain(url, failure.error) from error
                 raise failure.error from error
             time.sleep(wait_s)
             if left == 1 and failure.is_silent and isinstance(failure.error, StoreError) and not process.is_answered(url, fs):
@@ -191,7 +196,10 @@ def _translate(url: str, error: Exception) -> _Failure:
         return _Failure(error)
     if split_url(url)[0] in WEB_SCHEMES and isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # fsspec reports whatever went wrong when a size was asked for as a missing file
-    said, status = hide_secrets(str(error).strip()) or type(error).__name__, _http_status(error)
+    said = hide_secrets(str(error).strip()) or type(error).__name__
+    response = getattr(error, "response", None)
+    candidates = (getattr(error, "status", None), getattr(error, "code", None), getattr(response, "status_code", None))
+    status = next((value for value in candidates if isinstance(value, int) and 100 <= value < 600), None)
     if isinstance(error, (FileNotFoundError, NotADirectoryError)) or status in (404, 410):
         return _Failure(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url))
     if "Credentials" in type(error).__name__:
@@ -216,12 +224,6 @@ def _translate(url: str, error: Exception) -> _Failure:
     return _Failure(StoreError(tries + said, url, "network" if passing else "other"), passing, passing and not status)
 
 
-def _http_status(error: Exception) -> int | None:
-    response = getattr(error, "response", None)
-    candidates = (getattr(error, "status", None), getattr(error, "code", None), getattr(response, "status_code", None))
-    return next((value for value in candidates if isinstance(value, int) and 100 <= value < 600), None)
-
-
 class S3Store(NamedTuple):
     """Where requests for a bucket go, as fsspec's library found it in the environment and its files."""
 
@@ -230,17 +232,15 @@ class S3Store(NamedTuple):
     anonymous: bool
 
 
-def find_s3(url: str) -> S3Store:
-    """The store behind an s3 URL, for GDAL, which reads it by itself."""
+@cache
+def find_s3(bucket: str) -> S3Store:
+    """The store behind an s3 bucket, for GDAL, which reads it by itself."""
 
     def find(fs: Any, _path: str) -> S3Store:
         fs.connect()
         return S3Store(str(fs.s3.meta.endpoint_url or ""), str(fs.s3.meta.region_name or ""), bool(fs.anon))
 
-    known = _process.s3_stores
-    if (bucket := root_of(url)) not in known:
-        known[bucket] = ask(url, find)
-    return known[bucket]
+    return ask(bucket, find)
 
 
 def explain(url: str, error: OSError) -> UnchokeError:
@@ -261,7 +261,15 @@ def explain(url: str, error: OSError) -> UnchokeError:
 def explain_missing(url: str, close: str = "") -> UsageError:
     """The error for a place that is not there; `close` is a name beside it that may be meant."""
     root, parent = root_of(url), parent_of(url)
-    if split_url(url)[0] in BUCKETS and (url == root or not _exists(root)):
+    is_there = url != root
+    if is_there and split_url(url)[0] in BUCKETS:
+        try:
+            info_of(root)
+        except FileNotFoundError:
+            is_there = False
+        except OSError as error:
+            raise explain(root, error) from error
+    if split_url(url)[0] in BUCKETS and not is_there:
         return UsageError(
             f"there is no bucket {root}",
             code="no-such-bucket",
@@ -274,16 +282,6 @@ def explain_missing(url: str, close: str = "") -> UsageError:
     return UsageError(f"no such file or folder: {url}", code="no-such-file", why=why, try_=try_)
 
 
-def _exists(url: str) -> bool:
-    try:
-        info_of(url)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise explain(url, error) from error
-    return True
-
-
 class _Process:
     """The file systems of this process, how many requests are under way, and how many failed in a row."""
 
@@ -293,13 +291,26 @@ class _Process:
         self.heard: set[str] = set()
         """Buckets and hosts that have answered."""
         self.stats: dict[str, tuple[float, tuple[int, int] | None]] = {}
-        self.s3_stores: dict[str, S3Store] = {}
         self._making = threading.Lock()
         self._made: dict[tuple[str, str], Any] = {}
 
     def filesystem(self, url: str) -> Any:
         scheme = split_url(url)[0].lower()
-        kind = _store_class(scheme)
+        try:
+            import fsspec
+        except ImportError as error:
+            raise missing_extra("fsspec", extra="remote", purpose=f"reading {scheme}://") from error
+        try:
+            kind: Any = fsspec.get_filesystem_class(scheme)
+        except ImportError as error:
+            raise _missing_package(scheme, error) from error
+        except ValueError as error:
+            raise UsageError(
+                f"{scheme}:// is not a kind of place that is known here",
+                code="unknown-scheme",
+                why=f"known are {', '.join(f'{one}://' for one in USUAL_SCHEMES)} and what else fsspec knows",
+                try_="check the spelling of the URL, or copy the files to a folder of this machine",
+            ) from error
         own = kind._get_kwargs_from_urls(url) if scheme not in BUCKETS else {}
         key = (scheme, repr(sorted(own.items())))
         with self._making:
@@ -319,50 +330,23 @@ class _Process:
             return not _translate(url, error).is_silent
         return True
 
-    def count_failure(self, error: OSError | UnchokeError) -> None:
-        """Files of a store that answers no request need not be tried one by one."""
-        if isinstance(error, StoreError) and error.cause != "other":
-            self.num_failed += 1
-            if self.num_failed >= _GIVE_UP_AFTER:
-                self.num_failed = 0
-                raise explain(error.url, error)
-
 
 def _make(scheme: str, kind: Any, own: dict[str, Any]) -> Any:
     """A file system that remembers no listings and leaves tries to `ask`."""
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True, **own}
-    if scheme in ("s3", "s3a"):
-        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
-    if scheme in WEB_SCHEMES:
-        import aiohttp
-
-        patience = aiohttp.ClientTimeout(total=None, connect=10, sock_connect=10, sock_read=30)
-        options["client_kwargs"] = {"timeout": patience, "trust_env": True}
     try:
-        fs = kind(**options)
-    except ImportError as error:
-        raise _missing_package(scheme, error) from error
-    if scheme in ("s3", "s3a"):
+        if scheme in WEB_SCHEMES:
+            import aiohttp
+
+            patience = aiohttp.ClientTimeout(total=None, connect=10, sock_connect=10, sock_read=30)
+            return kind(**options, client_kwargs={"timeout": patience, "trust_env": True})
+        if scheme not in ("s3", "s3a"):
+            return kind(**options)
+        fs = kind(**options, config_kwargs={"retries": {"total_max_attempts": 1}})
         fs.retries = 1
-    return fs
-
-
-def _store_class(scheme: str) -> Any:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise missing_extra("fsspec", extra="remote", purpose=f"reading {scheme}://") from error
-    try:
-        return fsspec.get_filesystem_class(scheme)
+        return fs
     except ImportError as error:
         raise _missing_package(scheme, error) from error
-    except ValueError as error:
-        raise UsageError(
-            f"{scheme}:// is not a kind of place that is known here",
-            code="unknown-scheme",
-            why=f"known are {', '.join(f'{one}://' for one in USUAL_SCHEMES)} and what else fsspec knows",
-            try_="check the spelling of the URL, or copy the files to a folder of this machine",
-        ) from error
 
 
 def _missing_package(scheme: str, error: ImportError) -> MachineError:

@@ -77,7 +77,7 @@ class Timeline:
 
 
 class JobTimes:
-    """What jobs noted by `job_clocks`, added up as they come in: from threads, or from other processes."""
+    """What jobs noted by `noted_clocks`, added up as they come in: from threads, or from other processes."""
 
     def __init__(self) -> None:
         self._stages: StageTally = {}
@@ -85,8 +85,8 @@ class JobTimes:
 
     def add(self, info: Mapping[str, Any]) -> None:
         """Count one more job."""
-        self._stages = sum_tallies([self._stages, _tally(info["clocks"])])
-        self._loading = sum_tallies([self._loading, _tally(info["loading"])])
+        self._stages = sum_tallies([self._stages, info["clocks"]])
+        self._loading = sum_tallies([self._loading, info["loading"]])
 
     def progress(self) -> dict[str, float]:
         """For the progress line: which share of their time jobs spend on getting at their pictures."""
@@ -98,22 +98,12 @@ class JobTimes:
         return Timeline(wall_s, _rows(self._stages, EXTRACTION), _rows(self._loading, LOADING), readers)
 
 
-def job_clocks(clock: Clock, loading: Loading) -> dict[str, Any]:
-    """What a job notes in its record: seconds and calls of its own stages, and of what its readers did."""
-    return noted_clocks(clock.tally(), loading.tally())
-
-
 def noted_clocks(stages: StageTally, loading: StageTally) -> dict[str, Any]:
-    """The same of what was counted elsewhere."""
-    return {"clocks": _noted(stages), "loading": _noted(loading)}
-
-
-def _noted(tally: StageTally) -> dict[str, list[float | int]]:
-    return {name: [round(seconds, 6), calls] for name, (seconds, calls) in tally.items()}
-
-
-def _tally(noted: Mapping[str, Sequence[float]]) -> StageTally:
-    return {name: (float(seconds), int(calls)) for name, (seconds, calls) in noted.items()}
+    """What a job notes in its record: seconds and calls of its own stages, and of what its readers did."""
+    return {
+        name: {stage: [round(seconds, 6), calls] for stage, (seconds, calls) in tally.items()}
+        for name, tally in (("clocks", stages), ("loading", loading))
+    }
 
 
 def _rows(tally: StageTally, order: Sequence[str]) -> tuple[StageRow, ...]:

@@ -22,34 +22,25 @@ DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
 _GLANCE_S = 0.2
 """Longer than `is_owned` of another process holds the lock."""
-_OWN_FOLDERS = (
-    "experiments",
-    "features",
-    "engines",
-    "patches",
-    "tiles",
-    "pixels",
-    "logs",
-    "curation",
-    "thumbnails",
-    "tensorboard",
-)
-_OWN_FILES = (
-    "unchoke.toml",
-    "manifest.csv",
-    "quarantine.csv",
-    "corrections.csv",
-    "checked.parquet",
-    "SHA256SUMS",
-    ".lock",
-    ".worker-trial",
-    _OWNER,
-)
+_OWN_FOLDERS = {"experiments", "features", "engines", "patches", "tiles", "pixels", "logs", "curation", "thumbnails",
+                "tensorboard"}  # fmt: skip
+_OWN_FILES = {"unchoke.toml", "manifest.csv", "quarantine.csv", "corrections.csv", "checked.parquet", "SHA256SUMS", ".lock",
+              ".worker-trial", _OWNER}  # fmt: skip
 
 
 def out_option(workspace: Path) -> str:
     """What a next command needs to find this workspace: nothing for the default one."""
     return "" if workspace == DEFAULT_ROOT else f" --out {shlex.quote(str(workspace))}"
+
+
+class _Place:
+    """A path below the root, as an attribute of the workspace."""
+
+    def __init__(self, relative: str) -> None:
+        self._relative = relative
+
+    def __get__(self, workspace: Workspace, owner: type) -> Path:
+        return workspace.root / self._relative
 
 
 @dataclass(frozen=True)
@@ -58,83 +49,33 @@ class Workspace:
 
     root: Path
 
-    @property
-    def settings_file(self) -> Path:
-        return self.root / "unchoke.toml"
-
-    @property
-    def manifest_file(self) -> Path:
-        return self.root / "manifest.csv"
-
-    @property
-    def quarantine_file(self) -> Path:
-        return self.root / "quarantine.csv"
-
-    @property
-    def corrections_file(self) -> Path:
-        """What people decided about single photos."""
-        return self.root / "corrections.csv"
-
-    @property
-    def curation(self) -> Path:
-        """What `curate` measured of the photos, and what it found."""
-        return self.root / "curation"
-
-    @property
-    def checked_file(self) -> Path:
-        """What `check` learnt of each file, so that a second run re-reads only what changed."""
-        return self.root / "checked.parquet"
-
-    @property
-    def features(self) -> Path:
-        return self.root / "features"
-
-    @property
-    def experiments(self) -> Path:
-        return self.root / "experiments"
-
-    @property
-    def experiments_file(self) -> Path:
-        return self.experiments / "experiments.db"
-
-    @property
-    def engines(self) -> Path:
-        """Converted models of the frozen part, so that converting is done once."""
-        return self.root / "engines"
-
-    @property
-    def logs(self) -> Path:
-        """What detached commands say, one file of JSON lines for each."""
-        return self.root / "logs"
-
-    @property
-    def tensorboard(self) -> Path:
-        """What TensorBoard shows of runs that were trained with `--log tensorboard`, a folder for each."""
-        return self.root / "tensorboard"
-
-    @property
-    def profiler_logs(self) -> Path:
-        """Traces of torch.profiler, and pages made of them."""
-        return self.logs / "profiler"
-
-    @property
-    def masks(self) -> Path:
-        """Masks that `segment predict` drew, a folder for each run."""
-        return self.root / "masks"
-
-    @property
-    def lint_file(self) -> Path:
-        """What `lint --out` found last."""
-        return self.logs / "lint.json"
-
-    @property
-    def thumbnails(self) -> Path:
-        """Small pictures of photos, made when a page first shows them; they may be deleted."""
-        return self.root / "thumbnails"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.root / ".lock"
+    settings_file = _Place("unchoke.toml")
+    manifest_file = _Place("manifest.csv")
+    quarantine_file = _Place("quarantine.csv")
+    corrections_file = _Place("corrections.csv")
+    """What people decided about single photos."""
+    curation = _Place("curation")
+    """What `curate` measured of the photos, and what it found."""
+    checked_file = _Place("checked.parquet")
+    """What `check` learnt of each file, so that a second run re-reads only what changed."""
+    features = _Place("features")
+    experiments = _Place("experiments")
+    experiments_file = _Place("experiments/experiments.db")
+    engines = _Place("engines")
+    """Converted models of the frozen part, so that converting is done once."""
+    logs = _Place("logs")
+    """What detached commands say, one file of JSON lines for each."""
+    tensorboard = _Place("tensorboard")
+    """What TensorBoard shows of runs that were trained with `--log tensorboard`, a folder for each."""
+    profiler_logs = _Place("logs/profiler")
+    """Traces of torch.profiler, and pages made of them."""
+    masks = _Place("masks")
+    """Masks that `segment predict` drew, a folder for each run."""
+    lint_file = _Place("logs/lint.json")
+    """What `lint --out` found last."""
+    thumbnails = _Place("thumbnails")
+    """Small pictures of photos, made when a page first shows them; they may be deleted."""
+    lock_file = _Place(".lock")
 
     def run_folder(self, run: str) -> Path:
         return self.experiments / run
@@ -162,10 +103,13 @@ class Workspace:
         try:
             lock.acquire(timeout=_GLANCE_S, poll_interval=_GLANCE_S / 10)
         except Timeout:
+            holder = ""
+            with suppress(OSError, ValueError):
+                holder = f" (process {int(read_plain(self.root / _OWNER))})"
             raise UsageError(
                 f"another command is working in {self.root}",
                 code="workspace-in-use",
-                why=f"one command owns a workspace at a time{_holder(self.root)}",
+                why=f"one command owns a workspace at a time{holder}",
                 try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
             ) from None
         try:
@@ -211,20 +155,10 @@ def keeper_of(file: Path) -> Path | None:
         below = file.relative_to(root).parts
         own = below[0] in _OWN_FOLDERS if len(below) > 1 else below[0] in _OWN_FILES
         page = below[0] == "logs" and file.suffix == ".html"
-        if own and not page and _is_workspace(Workspace(root)):
+        workspace = Workspace(root)
+        if own and not page and (workspace.settings_file.exists() or workspace.experiments_file.exists()):
             return root
     return None
-
-
-def _is_workspace(workspace: Workspace) -> bool:
-    return workspace.settings_file.exists() or workspace.experiments_file.exists()
-
-
-def _holder(root: Path) -> str:
-    try:
-        return f" (process {int(read_plain(root / _OWNER))})"
-    except (OSError, ValueError):
-        return ""
 
 
 def safe_name(text: str) -> str:

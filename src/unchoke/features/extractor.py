@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Clock, Loading, during
 from unchoke.core.errors import UsageError
-from unchoke.core.timeline import EXTRACTION, job_clocks
+from unchoke.core.timeline import EXTRACTION, noted_clocks
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import FrozenEngine, TorchEngine
@@ -75,7 +75,7 @@ class Extractor:
         with clock.stage("write"):
             file = self.folder / job.output
             sha256, size_bytes = save_rows(file, by_view, kept, name=recipe.member, levels=recipe.levels)
-        return JobResult(len(job.items), tuple(failed), sha256, size_bytes, job_clocks(clock, loading))
+        return JobResult(len(job.items), tuple(failed), sha256, size_bytes, noted_clocks(clock.tally(), loading.tally()))
 
     def _encode(self, batch: ItemInputs, out: Half, clock: Clock) -> int:
         """Put the features of `batch` at the beginning of `out`; return how many."""

@@ -18,19 +18,10 @@ from typing import Any
 
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, UsageError, list_some
-from unchoke.core.fingerprint import digest, digest_file
+from unchoke.core.fingerprint import digest_file
 from unchoke.core.input_file import read_plain
-from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, plan_jobs
-from unchoke.jobs.plan_file import load_jobs, save_jobs
-from unchoke.jobs.records import (
-    DONE,
-    FAILED,
-    PREFIX,
-    DoneRecord,
-    JobResult,
-    job_of_record,
-    record_name,
-)
+from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, load_jobs, plan_jobs, save_jobs
+from unchoke.jobs.records import DONE, FAILED, PREFIX, DoneRecord, JobResult, job_of_record, record_name
 
 QUEUE_NAME = "jobs_queue.csv"
 TRUST_FROM = 4096
@@ -65,7 +56,6 @@ class JobQueue:
         if queue.file.exists():
             queue._jobs = {job.job_id: job for job in load_jobs(queue.file)}
         queue._list_records()
-        queue._unpack_logs()
         return queue
 
     def jobs(self, fingerprint: str | None = None) -> list[Job]:
@@ -116,7 +106,14 @@ class JobQueue:
         """Add `jobs` to the plan or put them in the place of their former selves; no job ever leaves it."""
         merged = dict(self._jobs)
         for job in jobs:
-            _refuse_other_fingerprint(merged.get(job.job_id), job)
+            known = merged.get(job.job_id)
+            if known is not None and known.fingerprint != job.fingerprint:
+                raise DataError(
+                    f"job {job.job_id} already belongs to {known.fingerprint}, not to {job.fingerprint}",
+                    code="fingerprint-collision",
+                    why="two fingerprints begin with the same eight characters, and would write to the same files",
+                    try_="use another folder with --out DIR",
+                )
             merged[job.job_id] = job
         if merged != self._jobs or not self.file.exists():
             save_jobs(self.file, merged.values())
@@ -203,8 +200,15 @@ class JobQueue:
     def _done_record(self, job: Job, *, verify: bool, problems: list[str]) -> DoneRecord | None:
         """The record that says the job is done, if it is about the job as it is planned and its artefact is as it says."""
         for name in self._names(job, DONE):
-            record = self._read(job, name, problems)
-            if record is None or record.inputs != job.inputs or record.output != job.output:
+            try:
+                record = DoneRecord.from_dict(json.loads(read_plain(self.folder / name)))
+            except FileNotFoundError:  # the driver replaced it since the folder was listed
+                self._records[job.job_id].remove(name)
+                continue
+            except (*_NONSENSE, IsADirectoryError) as error:
+                problems.append(f"{name} cannot be read ({error}); its job will be done again")
+                continue
+            if record.inputs != job.inputs or record.output != job.output:
                 continue
             fault = self._fault(self.artefact(job), record, verify=verify)
             if fault is None:
@@ -225,16 +229,6 @@ class JobQueue:
             return "is gone"
         return None
 
-    def _read(self, job: Job, name: str, problems: list[str]) -> DoneRecord | None:
-        try:
-            return DoneRecord.from_dict(json.loads(read_plain(self.folder / name)))
-        except FileNotFoundError:  # the driver replaced it since the folder was listed
-            self._records[job.job_id].remove(name)
-            return None
-        except (*_NONSENSE, IsADirectoryError) as error:
-            problems.append(f"{name} cannot be read ({error}); its job will be done again")
-            return None
-
     def _names(self, job: Job, suffix: str = "") -> list[str]:
         return [name for name in self._records.get(job.job_id, ()) if name.endswith(suffix)]
 
@@ -254,42 +248,7 @@ class JobQueue:
             if job_id is not None:
                 self._records.setdefault(job_id, []).append(name)
 
-    def _unpack_logs(self) -> None:
-        """Make `.done` files of the logs in which earlier versions kept thousands of records.
-
-        Whatever lies beside a log for a job is newer than what it says. Lines that are damaged are jobs to be done again.
-        """
-        if not (logs := listing.names(self.folder, prefix="jobs_done_", suffix=".jsonl")):
-            return
-        for log in map(self.folder.joinpath, logs):
-            for line in read_plain(log).splitlines()[1:]:
-                try:
-                    fields = json.loads(line)
-                    seal, stamp = fields.pop("seal"), fields.pop("stamp")
-                    if seal != digest([fields, stamp]):
-                        continue
-                    record = DoneRecord.from_dict({**fields, "stamp": stamp})
-                except _NONSENSE:  # unchoke: ignore[blank-on-error]  a job without a record is done again
-                    continue
-                if record.job_id in self._jobs and record.job_id not in self._records:
-                    name = record_name(record.job_id, DONE, when=datetime.fromisoformat(record.finished_at))
-                    self._write(self._jobs[record.job_id], name, record.to_dict())
-            log.unlink()
-        for name in listing.names(self.folder, prefix=PREFIX, suffix=".begun"):
-            (self.folder / name).unlink()
-        self._list_records()
-
 
 def _stamp(found: os.stat_result) -> tuple[int, int]:
     """When a file was last written, and when anything about it changed, in nanoseconds."""
     return found.st_mtime_ns, found.st_ctime_ns
-
-
-def _refuse_other_fingerprint(known: Job | None, job: Job) -> None:
-    if known is not None and known.fingerprint != job.fingerprint:
-        raise DataError(
-            f"job {job.job_id} already belongs to {known.fingerprint}, not to {job.fingerprint}",
-            code="fingerprint-collision",
-            why="two fingerprints begin with the same eight characters, and would write to the same files",
-            try_="use another folder with --out DIR",
-        )

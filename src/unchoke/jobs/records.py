@@ -23,7 +23,7 @@ from unchoke.core.fingerprint import digest
 PREFIX = "job_"
 DONE = ".done"
 FAILED = ".failed"
-_NAME = re.compile(r"job_(?P<job_id>.+)_(?P<when>[0-9T.]+Z)\.(?:done|failed|begun)")
+_NAME = re.compile(r"job_(?P<job_id>.+)_(?P<when>[0-9T.]+Z)\.(?:done|failed)")
 
 
 @dataclass(frozen=True)

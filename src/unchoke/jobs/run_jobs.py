@@ -24,7 +24,6 @@ from unchoke.jobs.records import JobResult
 from unchoke.jobs.signals import StopRequests, stop_requests
 
 OnResult = Callable[[Job, JobResult], None]
-_POINTLESS_TO_RETRY = (MachineError, UsageError, Interrupted)
 _TELL_EVERY_S = 0.2
 _WINDOW_S = 20.0
 
@@ -77,94 +76,76 @@ def run_jobs(
         items_before=items_before,
         extra=extra,
     )
-    run = _Run(queue, info or {}, max_attempts, max_failed_jobs, on_event, on_result, meter, RunSummary(len(jobs)), list(jobs))
-    started = time.perf_counter()
+    summary, waiting, attempts, started = RunSummary(len(jobs)), list(jobs), Counter[str](), time.perf_counter()
+    stop_error: UnchokeError | None = None
+
+    def begin_waiting(requests: StopRequests) -> Iterator[Job]:
+        """Hand out the jobs that wait now, each as it is begun, until someone asks to stop."""
+        now = waiting[:]
+        waiting.clear()
+        for job in now:
+            if requests.requested:
+                return
+            queue.begin(job)
+            yield job
+
+    def enter(outcome: Outcome[Job, JobResult]) -> UnchokeError | None:
+        """Record how one attempt went; an error where the run must stop."""
+        job, result, error = outcome.task, outcome.value, outcome.error
+        if error is None and result is not None:
+            queue.finish(job, result, info or {}, seconds=outcome.seconds)
+            summary.num_done += 1
+            summary.num_items += result.num_items
+            summary.num_failed_items += len(result.failed_items)
+            meter.count(len(job.items), failed=len(result.failed_items))
+            if on_result is not None:
+                on_result(job, result)
+            return None
+        if isinstance(error, MachineError | UsageError | Interrupted):  # another try would give the same
+            return error
+        error = error or TypeError("the job's body returned nothing instead of a JobResult")
+        queue.fail(job, error, traceback_text=outcome.traceback_text)
+        reason = f"{type(error).__name__}: {error}"
+        attempts[job.job_id] += 1
+        if attempts[job.job_id] < max_attempts:
+            on_event(Note(f"job {job.job_id} failed and will be tried again: {reason}", level="warning"))
+            waiting.append(job)
+            return None
+        summary.failed[job.job_id] = reason
+        on_event(Note(f"job {job.job_id} was given up after {format_count(max_attempts, 'attempt')}: {reason}", level="warning"))
+        meter.count(len(job.items), failed=len(job.items))
+        if max_failed_jobs is None or len(summary.failed) <= max_failed_jobs:
+            return None
+        reasons = list_some([f"{job_id}: {reason}" for job_id, reason in summary.failed.items()], limit=3)
+        return DataError(
+            f"{format_count(len(summary.failed), 'job')} failed: {reasons}",
+            code="jobs-failed",
+            why=f"at most {max_failed_jobs} may fail; .failed files beside jobs_queue.csv hold their tracebacks",
+            try_="remove the cause and run the same command again: only jobs that are not done are run",
+        )
+
     try:
         with stop_requests(lambda: on_event(_STOPPING)) as requests:
-            while run.waiting and not requests.requested and run.stop_error is None:  # every waiting job once in each round
-                tasks = run.begin_waiting(requests)
+            while waiting and not requests.requested and stop_error is None:  # every waiting job once in each round
+                tasks = begin_waiting(requests)
                 with closing(engine.map_unordered(body, tasks, setup=setup, setup_args=setup_args)) as outcomes:
                     try:
                         for outcome in outcomes:
-                            run.enter(outcome)
-                            if run.stop_error is not None:
+                            found = enter(outcome)
+                            stop_error = stop_error or found
+                            if stop_error is not None:
                                 engine.stop()
                     except KeyboardInterrupt:
                         engine.stop(now=True)
                         raise
     except KeyboardInterrupt:
-        raise _interrupted(run.summary) from None
-    if run.stop_error is not None:
-        raise run.stop_error
+        raise _interrupted(summary) from None
+    if stop_error is not None:
+        raise stop_error
     if requests.requested:
-        raise _interrupted(run.summary)
-    run.summary.seconds = time.perf_counter() - started
-    return run.summary
-
-
-@dataclass
-class _Run:
-    """The running account of one call: what waits, attempts so far, and why to stop."""
-
-    queue: JobQueue
-    info: Mapping[str, Any]
-    max_attempts: int
-    max_failed_jobs: int | None
-    on_event: OnEvent
-    on_result: OnResult | None
-    meter: ProgressMeter
-    summary: RunSummary
-    waiting: list[Job]
-    attempts: Counter[str] = field(default_factory=Counter)
-    stop_error: UnchokeError | None = None
-
-    def begin_waiting(self, requests: StopRequests) -> Iterator[Job]:
-        """Hand out the jobs that wait now, each as it is begun, until someone asks to stop."""
-        jobs, self.waiting = self.waiting, []
-        for job in jobs:
-            if requests.requested:
-                return
-            self.queue.begin(job)
-            yield job
-
-    def enter(self, outcome: Outcome[Job, JobResult]) -> None:
-        if outcome.error is None and outcome.value is not None:
-            self._done(outcome.task, outcome.value, seconds=outcome.seconds)
-        elif isinstance(outcome.error, _POINTLESS_TO_RETRY):
-            self.stop_error = self.stop_error or outcome.error
-        else:
-            error = outcome.error or TypeError("the job's body returned nothing instead of a JobResult")
-            self._failed(outcome.task, error, outcome.traceback_text)
-
-    def _done(self, job: Job, result: JobResult, *, seconds: float) -> None:
-        self.queue.finish(job, result, self.info, seconds=seconds)
-        self.summary.num_done += 1
-        self.summary.num_items += result.num_items
-        self.summary.num_failed_items += len(result.failed_items)
-        self.meter.count(len(job.items), failed=len(result.failed_items))
-        if self.on_result is not None:
-            self.on_result(job, result)
-
-    def _failed(self, job: Job, error: BaseException, traceback_text: str) -> None:
-        self.queue.fail(job, error, traceback_text=traceback_text)
-        reason, failed = f"{type(error).__name__}: {error}", self.summary.failed
-        self.attempts[job.job_id] += 1
-        if self.attempts[job.job_id] < self.max_attempts:
-            self.on_event(Note(f"job {job.job_id} failed and will be tried again: {reason}", level="warning"))
-            self.waiting.append(job)
-            return
-        failed[job.job_id] = reason
-        tried = format_count(self.max_attempts, "attempt")
-        self.on_event(Note(f"job {job.job_id} was given up after {tried}: {reason}", level="warning"))
-        self.meter.count(len(job.items), failed=len(job.items))
-        if self.max_failed_jobs is not None and len(failed) > self.max_failed_jobs:
-            reasons = list_some([f"{job_id}: {reason}" for job_id, reason in failed.items()], limit=3)
-            self.stop_error = self.stop_error or DataError(
-                f"{format_count(len(failed), 'job')} failed: {reasons}",
-                code="jobs-failed",
-                why=f"at most {self.max_failed_jobs} may fail; .failed files beside jobs_queue.csv hold their tracebacks",
-                try_="remove the cause and run the same command again: only jobs that are not done are run",
-            )
+        raise _interrupted(summary)
+    summary.seconds = time.perf_counter() - started
+    return summary
 
 
 _STOPPING = Note("stopping: the jobs in flight are being finished; press Ctrl-C again to stop at once", level="warning")

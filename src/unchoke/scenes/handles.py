@@ -26,7 +26,7 @@ from unchoke.core.errors import missing_extra
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.remote import RemotePlace, locate
 from unchoke.core.stores import WAITS_S, find_s3
-from unchoke.core.urls import is_url
+from unchoke.core.urls import is_url, root_of
 from unchoke.pixels.image import DecodeError, read_image
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 
@@ -357,7 +357,7 @@ def _gdal_options(path: str) -> dict[str, str]:
     """The settings that reading `path` needs beside those of local files."""
     if not path.startswith(("s3://", "s3a://")):
         return dict(_PATIENCE)
-    store = find_s3(path)
+    store = find_s3(root_of(path))
     address = store.endpoint_url.rstrip("/")
     options = {**_PATIENCE, "AWS_NO_SIGN_REQUEST": "YES" if store.anonymous else "NO"}
     if store.region:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from unchoke.core.clock import Clock, Loading, during
-from unchoke.core.timeline import EXTRACTION, TRAINING, JobTimes, Timeline, job_clocks
+from unchoke.core.timeline import EXTRACTION, TRAINING, JobTimes, Timeline, noted_clocks
 
 
 def test_a_timeline_is_in_one_order_and_survives_json() -> None:
@@ -41,6 +41,6 @@ def test_what_a_job_notes_is_plain_and_complete() -> None:
     clock, loading = Clock(EXTRACTION), Loading()
     with clock.stage("load"), loading.here(), during("open"):
         pass
-    noted = json.loads(json.dumps(job_clocks(clock, loading)))
+    noted = json.loads(json.dumps(noted_clocks(clock.tally(), loading.tally())))
     assert list(noted["clocks"]) == [*EXTRACTION, "other"]
     assert noted["clocks"]["load"][1] == noted["loading"]["open"][1] == 1

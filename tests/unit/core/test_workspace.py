@@ -25,7 +25,8 @@ with Workspace(Path(sys.argv[1])).own():
 
 def test_every_path_lies_below_the_root(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    properties = [name for name, value in vars(Workspace).items() if isinstance(value, property)]
+    properties = [name for name, value in vars(Workspace).items() if hasattr(value, "__get__") and name.islower()]
+    properties = [name for name in properties if isinstance(getattr(workspace, name), Path)]
     assert len(properties) >= 9
     assert all(getattr(workspace, name).is_relative_to(tmp_path) for name in properties)
     assert workspace.run_folder("exp_1") == tmp_path / "experiments" / "exp_1"

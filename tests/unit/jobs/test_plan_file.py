@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from errors import refused
-from unchoke.jobs.job_plan import Job, plan_jobs
-from unchoke.jobs.plan_file import load_jobs, save_jobs
+from unchoke.jobs.job_plan import Job, load_jobs, plan_jobs, save_jobs
 
 
 @pytest.fixture
