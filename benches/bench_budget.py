@@ -34,7 +34,7 @@ from unchoke.core.units import format_bytes, parse_bytes
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.machine.backend import is_cpu
-from unchoke.machine.memory.memory_plan import MemoryLimit, MemoryPlan, MemoryRoom, StepCost, render_costs, render_plan
+from unchoke.machine.memory.memory_plan import MemoryLimit, MemoryPlan, StepCost, render_costs, render_plan
 from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.machine.memory.probe import Probe, probe
 from unchoke.pixels.canvas import Canvas
@@ -43,6 +43,7 @@ from unchoke.training.data import Problem
 from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
+from unchoke.training.network.memory_trial import rehearse as rehearse_loop
 from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
 from unchoke.training.network.plan_memory import plan_near
 from unchoke.training.network.prepare_pixels import NoisePixels
@@ -115,7 +116,7 @@ def as_on_a_small_card() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def try_sizes(trial: MemoryTrial) -> Iterator[StepCost]:
+def try_sizes(trial: MemoryTrial) -> Iterator[StepCost | str]:
     """The body of a probe."""
     as_on_a_small_card()
     yield from run_trial(trial)
@@ -138,7 +139,7 @@ def rehearse(asked: tuple[MemoryTrial, LoopConfig]) -> Iterator[StepCost]:
     trial, loop = asked
     on_cpu = is_cpu(torch.device(trial.job.device))
     with Gauge(torch.device(trial.job.device), limit_bytes=None if on_cpu else trial.limit_bytes) as gauge:
-        rehearsal = trial.rehearse(loop)
+        rehearsal = rehearse_loop(trial.job, loop)
         seconds = rehearsal.train_steps(STEPS)
         rehearsal.evaluate(loop.eval_batch, 2)
     halvings = rehearsal.stepper.size.halvings + rehearsal.stepper.eval_size.halvings
@@ -151,7 +152,7 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
     started_s = time.monotonic()
     limit = MemoryLimit(limit_bytes, True, Choice("memory", limit_bytes, "given"))
     plan = plan_near(
-        trial, limit, MemoryRoom(limit_bytes), sub_batch=None, grad_ckpt=case.grad_ckpt, can_checkpoint=True, on_event=ignore,
+        trial, limit, sub_batch=None, grad_ckpt=case.grad_ckpt, can_checkpoint=True, on_event=ignore,
         target="bench_budget:try_sizes",
     )  # fmt: skip
     planned_s = time.monotonic() - started_s

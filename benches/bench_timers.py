@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.memory_trial import rehearse
 from unchoke.training.network.photo_job import NetworkSpec, PhotoJob
 from unchoke.training.network.prepare_pixels import NoisePixels
 
@@ -79,8 +78,8 @@ def measure_network() -> tuple[float, float, float]:
     spec = NetworkSpec(encoder=Settings().encoder, cut="none", tiles=TilePlan())
     problem = Problem("classification", tuple("abcd"), np.arange(4), {"train": np.arange(4)}, list("abcd"))
     source = NoisePixels(_canvas(), "light")
-    trial = MemoryTrial(PhotoJob(network=spec, source=source, problem=problem, loop=loop, metric="loss", device="cpu"))
-    rehearsal = trial.rehearse(replace(loop, batch_size=_BATCH))
+    job = PhotoJob(network=spec, source=source, problem=problem, loop=loop, metric="loss", device="cpu")
+    rehearsal = rehearse(job, loop)
     step_s = rehearsal.train_steps(_STEPS)
     timeline = Timeline.of(rehearsal.clock, rehearsal.loading)
     own, readers = (sum(row.calls for row in rows) / _STEPS for rows in (timeline.stages, timeline.loading))

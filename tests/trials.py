@@ -56,4 +56,6 @@ def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> MemoryT
 
 def measure(asked: MemoryTrial, size: int) -> StepCost:
     """What `size` samples at once take, measured in this process."""
-    return next(run_trial(replace(asked, sizes=(size,))))
+    found = next(run_trial(replace(asked, sizes=(size,))))
+    assert isinstance(found, StepCost), found
+    return found

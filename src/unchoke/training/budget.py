@@ -21,11 +21,11 @@ from unchoke.machine.memory.memory_plan import (
     StepCost,
     aligned,
     choose_limit,
+    does_not_fit,
     largest_fitting,
     make_plan,
     render_costs,
     render_plan,
-    training_does_not_fit,
 )
 from unchoke.runs.session import default_listener
 from unchoke.training.count_operations import OperationBudget, count_operations
@@ -168,22 +168,19 @@ def _measure(
 
     room, can_checkpoint, asked = MemoryRoom(limit.num_bytes), trial.job.can_checkpoint(), settings.grad_ckpt
     if settings.batch_size is not None:
-        plan = plan_near(
-            trial, limit, room, sub_batch=None, grad_ckpt=asked, can_checkpoint=can_checkpoint, on_event=tell
-        )  # fmt: skip
+        plan = plan_near(trial, limit, sub_batch=None, grad_ckpt=asked, can_checkpoint=can_checkpoint, on_event=tell)
         way = "train_ckpt" if plan.grad_ckpt else "train"
         return plan, {way: plan.sub_batch}, {way: list(plan.measured)}
     unwanted = {"train"} if asked else {"train_ckpt"} if asked is False or not can_checkpoint else set[str]()
     ways: list[Way] = [way for way in ("train", "train_ckpt", "evaluation") if way not in unwanted]
     sizes = tuple(2**power for power in range(_MOST.bit_length()))
     found = {way: measure_sizes(replace(trial, way=way, sizes=sizes), limit, tell) for way in ways}
-    measured = {str(way): [one for one in done.values if one.fits(room)] for way, done in found.items()}
+    measured = {str(way): [one for one in done.costs if one.fits(room)] for way, done in found.items()}
     fits = {way: _largest(costs, room) for way, costs in measured.items()}
     way = next((way for way in ("train", "train_ckpt") if fits.get(way)), "")
     if not way:
-        last = found[ways[0]]
-        by_way = {one: done.values for one, done in found.items()}
-        raise training_does_not_fit(by_way.get("train"), by_way.get("train_ckpt"), room, last.fact)
+        costs = [one for done in found.values() for one in done.costs]
+        raise does_not_fit("", costs, None, room, found[ways[0]].fact, ckpt="train_ckpt" in found)
     batch = fits[way]
     plan = make_plan(
         _at(measured[way], batch), room, batch=batch, eval_batch=fits["evaluation"], grad_ckpt=way == "train_ckpt",

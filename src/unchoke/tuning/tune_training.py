@@ -116,7 +116,7 @@ class ShortTraining(NetworkTraining):
                 module.eval()
         batch = self._batch(0)
         kept = self.batches.mixing(0, 0, len(batch))
-        (fed,) = self._feed([self.batches.own(batch, kept)], 0)
+        (fed,) = self.feed([self.batches.own(batch, kept)], 0)
         self.stepper.backward(fed, len(batch), seed=0, kept=kept)
         scale = self.stepper.scaler.get_scale()
         gradients = {
@@ -137,9 +137,9 @@ class ShortTraining(NetworkTraining):
         batches = [self._batch(number) for number in range(num)]
         mixing = [self.batches.mixing(0, number, len(batch)) for number, batch in enumerate(batches)]
         started_s = time.perf_counter()
-        fed_batches = self._feed([self.batches.own(*pair) for pair in zip(batches, mixing, strict=True)], 0)
+        fed_batches = self.feed([self.batches.own(*pair) for pair in zip(batches, mixing, strict=True)], 0)
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
-            self._step(fed, len(batch), kept)
+            self.step(fed, len(batch), kept)
         synchronize(self.where.device)
         spent_s = time.perf_counter() - started_s
         self.unread_losses.clear()

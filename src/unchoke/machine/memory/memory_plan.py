@@ -135,11 +135,6 @@ class MemoryPlan:
         return cls(**{**known, "measured": tuple(StepCost(**one) for one in known.get("measured", ()))})
 
 
-def micro_batches(batch: int) -> list[int]:
-    """The sizes worth trying, ascending: one sample, and the batch in 16, 8, 4, 3, 2 parts of one size, and whole."""
-    return sorted({1, *(math.ceil(batch / parts) for parts in (16, 8, 4, 3, 2, 1))})
-
-
 def make_plan(
     cost: StepCost, room: MemoryRoom, *, batch: int, eval_batch: int, grad_ckpt: bool, reasons: Mapping[str, str], **more: Any
 ) -> MemoryPlan:
@@ -156,47 +151,31 @@ def make_plan(
     )
 
 
-def does_not_fit(option: str, size: int, costs: Sequence[StepCost], room: MemoryRoom, fact: str) -> MachineError:
-    """A size that was asked for, refused with what would fit."""
-    best = largest_fitting(costs, room)
-    return MachineError(
-        f"{option} {size} does not fit in {format_bytes(room.limit_bytes)}",
-        code="batch-does-not-fit",
-        why=f"{_measured_words(costs) or fact}; {_left(room, costs)}",
-        try_=f"{option} {best.batch}" if best else _TRY,
-    )
-
-
-def training_does_not_fit(
-    plain: Sequence[StepCost] | None, ckpt: Sequence[StepCost] | None, room: MemoryRoom, fact: str
+def does_not_fit(
+    option: str, costs: Sequence[StepCost], best: StepCost | None, room: MemoryRoom, fact: str, *, ckpt: bool
 ) -> MachineError:
-    """`None` where that way was not tried; `fact` is how the last process ended."""
-    tried = []
-    for words, costs in (("without gradient checkpointing", plain), ("with it", ckpt)):
-        if costs is not None:
-            tried.append(f"{words} {_measured_words(costs[:1]) or f'1 sample did not fit ({fact})'}")
-    return MachineError(
-        f"training does not fit in {format_bytes(room.limit_bytes)}, not even one sample at a time",
-        code="training-does-not-fit",
-        why=f"{'; '.join(tried)}; {_left(room, [*(plain or ()), *(ckpt or ())])}",
-        try_=_TRY if ckpt is not None else f"--grad-ckpt, or {_TRY}",
-    )
+    """A size that was asked for by `option`, or even one sample: refused with what was measured and what would fit.
 
-
-def _measured_words(costs: Sequence[StepCost]) -> str:
-    """`4 samples take 1.2 GB`, of the largest."""
-    if not costs:
-        return ""
-    most = costs[-1]
-    return f"{format_count(most.batch, 'sample')} {'takes' if most.batch == 1 else 'take'} {format_bytes(most.peak_bytes)}"
-
-
-def _left(room: MemoryRoom, costs: Sequence[StepCost]) -> str:
+    `ckpt` is whether gradient checkpointing was tried; `fact` is how the last process ended.
+    """
+    limit = format_bytes(room.limit_bytes)
     bare = costs[0].parts.get("baseline", 0) if costs else room.process_bytes
     off = [(room.margin_bytes, f"a margin of {MARGIN_SHARE:.0%}"), (room.cache_bytes, "the cache"),
            (room.held_beside(bare), "what this process holds beside it")]  # fmt: skip
     taken = ", ".join(f"{format_bytes(size)} for {what}" for size, what in off if size)
-    return f"{format_bytes(max(0, room.step_bytes(bare)))} are left for a step{f' after {taken}' if taken else ''}"
+    left = f"{format_bytes(max(0, room.step_bytes(bare)))} are left for a step{f' after {taken}' if taken else ''}"
+    said = [f"{format_count(one.batch, 'sample')} {'takes' if one.batch == 1 else 'take'} {format_bytes(one.peak_bytes)}"
+            for one in sorted(costs, key=lambda one: one.batch)[:2]]  # fmt: skip
+    why = f"{'; '.join(said) or fact}; {left}"
+    if option:
+        smaller = f"{option.split()[0]} {best.batch}" if best else _TRY
+        return MachineError(f"{option} does not fit in {limit}", code="batch-does-not-fit", why=why, try_=smaller)
+    return MachineError(
+        f"training does not fit in {limit}, not even one sample at a time",
+        code="training-does-not-fit",
+        why=why,
+        try_=_TRY if ckpt else f"--grad-ckpt, or {_TRY}",
+    )
 
 
 # -- text ----------------------------------------------------------------------------------------------------------------------

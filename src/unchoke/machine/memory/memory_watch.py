@@ -26,19 +26,6 @@ _CLEAR_PEAK = "5"
 _INTERVAL_S = 0.05
 
 
-def peak_rss_bytes() -> int:
-    """The most this process ever held, mapped files included."""
-    if sys.platform == "linux":
-        return _linux_status()["VmHWM"]
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource
-
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-
-
 def own_bytes(pid: int | None = None) -> int:
     """Anonymous memory on Linux, the unique set elsewhere: of this process, or of another one; 0 for one that has ended."""
     if sys.platform == "linux":
@@ -64,26 +51,12 @@ def _linux_status(pid: int | None = None) -> dict[str, int]:
     return {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in lines if len(parts) == 3 and parts[2] == "kB"}
 
 
-def _begin_new_peak() -> bool:
-    """Have the kernel forget the peak so far (Linux); False where it does not."""
-    with suppress(OSError):
-        _CLEAR.write_text(_CLEAR_PEAK)
-        return True
-    return False
-
-
-def _peak_own_bytes() -> int:
-    """The kernel's own peak without the pages of files. Those hardly change while a step runs, so what they are now will do."""
-    status = _linux_status()
-    return status["VmHWM"] - status.get("RssFile", 0) - status.get("RssShmem", 0)
-
-
 class MemoryWatch:
     """`with MemoryWatch() as watch: …; watch.peak_bytes`: the peak of this process's own memory, sampled from a thread.
 
     A sample every 50 ms: an allocation that comes and goes between two samples is not seen. With `exact` the kernel's own record
-    is read at the end (Linux), which misses nothing; `peak_rss_bytes` then counts from here too. `read` watches something else.
-    `on_peak` hears every new peak that is sampled, in the sampling thread.
+    is read at the end (Linux), which misses nothing. `read` watches something else. `on_peak` hears every new peak that is
+    sampled, in the sampling thread.
     """
 
     def __init__(
@@ -94,17 +67,17 @@ class MemoryWatch:
         exact: bool = False,
         on_peak: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self.start_bytes = 0
-        self.peak_bytes = 0
-        self._interval_s = interval_s
-        self._read = read
-        self._exact = exact and read is own_bytes
-        self._on_peak = on_peak
+        self.start_bytes = self.peak_bytes = 0
+        self._interval_s, self._read, self._exact, self._on_peak = interval_s, read, exact, on_peak
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="unchoke-memory", daemon=True)
 
     def __enter__(self) -> MemoryWatch:
-        self._exact = self._exact and _begin_new_peak()
+        if self._exact:
+            self._exact = False
+            with suppress(OSError):  # the kernel forgets the peak so far, where it is Linux's
+                _CLEAR.write_text(_CLEAR_PEAK)
+                self._exact = True
         self.start_bytes = self.peak_bytes = self._read()
         self._thread.start()
         return self
@@ -113,22 +86,18 @@ class MemoryWatch:
         self._ended.set()
         self._thread.join()
         with suppress(OSError):  # where every descriptor is taken, what was sampled before must do
-            self.peak_bytes = max(self.peak_bytes, self._read(), _peak_own_bytes() if self._exact else 0)
-
-    @property
-    def grown_bytes(self) -> int:
-        """How far the peak lay above the start."""
-        return self.peak_bytes - self.start_bytes
+            self.peak_bytes = max(self.peak_bytes, self._read())
+            if self._exact:  # pages of files hardly change while a step runs, so what they are now will do
+                status = _linux_status()
+                own = status["VmHWM"] - status.get("RssFile", 0) - status.get("RssShmem", 0)
+                self.peak_bytes = max(self.peak_bytes, own)
 
     def _sample(self) -> None:
         while not self._ended.wait(self._interval_s):
             with suppress(OSError):  # a sample is missed while no descriptor is free
-                self._take_sample()
-
-    def _take_sample(self) -> None:
-        if (held := self._read()) > self.peak_bytes:
-            self.peak_bytes = held
-            self._on_peak(held)
+                if (held := self._read()) > self.peak_bytes:
+                    self.peak_bytes = held
+                    self._on_peak(held)
 
 
 class Gauge:
@@ -148,9 +117,10 @@ class Gauge:
         on_over: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._device, self._limit_bytes, self._others_bytes, self._on_over = device, limit_bytes, others_bytes, on_over
-        self._on_cpu = backend.is_cpu(device)
-        self._told = threading.Event()
-        self._watch = MemoryWatch(exact=True, on_peak=self._compare) if self._on_cpu else MemoryWatch(read=self._held)
+        self._on_cpu, self._told = backend.is_cpu(device), False
+        self._watch = MemoryWatch(exact=True, on_peak=self._compare)
+        if not self._on_cpu:
+            self._watch = MemoryWatch(read=lambda: backend.held_memory_bytes(device) or 0)
         self.baseline_bytes = self.peak_bytes = 0
 
     def __enter__(self) -> Gauge:
@@ -174,12 +144,9 @@ class Gauge:
             self.baseline_bytes = backend.context_bytes(self._device, others_bytes=self._others_bytes)
             self.peak_bytes = max(self.peak_bytes, backend.peak_reserved_bytes(self._device) or 0) + self.baseline_bytes
 
-    def _held(self) -> int:
-        return backend.held_memory_bytes(self._device) or 0
-
     def _compare(self, held_bytes: int) -> None:
-        if self._limit_bytes is not None and held_bytes > self._limit_bytes and not self._told.is_set():
-            self._told.set()
+        if self._limit_bytes is not None and held_bytes > self._limit_bytes and not self._told:
+            self._told = True
             self._on_over(held_bytes)
 
 

@@ -16,9 +16,7 @@ from unchoke.core.errors import UnchokeError
 
 Kind = Literal["cuda", "mps", "buffer-size", "cudnn", "cublas", "nccl", "cpu-allocator", "killed"]
 
-_SIZE = r"(\d+\.?\d*)\s*(bytes|[KMGTP]?i?B)\b"
-_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|[Uu]nable to allocate|[Ff]ailed to allocate|Invalid buffer size:)\s+{_SIZE}")
+_SIZE = r"\d+\.?\d*\s*(?:bytes|[KMGTP]?i?B)\b"
 _KILLED_CODES = {-9, 137, 0xC0000017, 0xC000012D}  # SIGKILL as a process and as a shell see it; Windows: no memory, commit limit
 
 _CERTAIN: tuple[tuple[Kind, str], ...] = (
@@ -44,7 +42,7 @@ _LIKELY: tuple[tuple[Kind, str], ...] = (
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """Which memory ran out, in the library's own words, and how much was asked for where that was said.
+    """Which memory ran out, in the library's own words.
 
     Where `certain` is False the same words have another possible cause. A step repeated in smaller parts finds out: a lack of
     memory goes away, anything else comes back.
@@ -52,7 +50,6 @@ class OutOfMemory:
 
     kind: Kind
     message: str
-    requested_bytes: int | None = None
     certain: bool = True
 
     @property
@@ -67,46 +64,25 @@ def out_of_memory(error: BaseException | str | int) -> OutOfMemory | None:
         return OutOfMemory("killed", f"the process ended with exit code {error}") if error in _KILLED_CODES else None
     if isinstance(error, str):
         return _by_words(error)
-    seen: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen and not isinstance(cause, UnchokeError):  # ours are explained already
-        seen.add(id(cause))
-        if found := _by_words(_words(cause)) or _by_type(cause):
+    while cause is not None and not isinstance(cause, UnchokeError):  # ours are explained already
+        words = f"{type(cause).__name__}: {cause}"
+        if found := _by_words(words):
             return found
+        # torch's type is known by name, so that asking does not import torch
+        if any(kind.__name__ == "OutOfMemoryError" and kind.__module__.startswith("torch") for kind in type(cause).__mro__):
+            return OutOfMemory("cuda", words.split("\n", 1)[0].strip())
+        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM):
+            return OutOfMemory("cpu-allocator", words.split("\n", 1)[0].strip())
         cause = cause.__cause__
     return None
 
 
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _by_type(error: BaseException) -> OutOfMemory | None:
-    """Types that mean it whatever they say. torch's is known by name, so that asking does not import torch."""
-    message = _line_at(_words(error), 0)
-    if any(kind.__name__ == "OutOfMemoryError" and kind.__module__.startswith("torch") for kind in type(error).__mro__):
-        return OutOfMemory("cuda", message, _requested_bytes(str(error)))
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return OutOfMemory("cpu-allocator", message, _requested_bytes(str(error)))
-    return None
-
-
 def _by_words(message: str) -> OutOfMemory | None:
+    """With the line that says it, without the rest of a long explanation or a stack of native frames."""
     for certain, table in ((True, _CERTAIN), (False, _LIKELY)):
         for kind, pattern in table:
             if found := re.search(pattern, message):
-                return OutOfMemory(kind, _line_at(message, found.start()), _requested_bytes(message), certain)
+                begin = message.rfind("\n", 0, found.start()) + 1
+                return OutOfMemory(kind, message[begin:].split("\n", 1)[0].strip(), certain)
     return None
-
-
-def _requested_bytes(message: str) -> int | None:
-    """The size that was refused. torch and numpy count in powers of 1024, also where they write GB."""
-    if (found := _REQUESTED.search(message)) is None:
-        return None
-    return int(float(found[1]) * 1024 ** _POWERS.get(found[2][0], 0))
-
-
-def _line_at(message: str, start: int) -> str:
-    """The line around `start`, without the rest of a long explanation or a stack of native frames."""
-    begin = message.rfind("\n", 0, start) + 1
-    return message[begin:].split("\n", 1)[0].strip()

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from unchoke.core.units import format_bytes, format_seconds
 from unchoke.machine.memory.memory_watch import own_bytes
@@ -64,27 +64,33 @@ def probe(
     """
     values: list[Any] = []
     ended: list[tuple[str, str, bytes]] = []
-
-    def read() -> None:
-        assert process.stdout is not None
-        with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):  # it ended without a last word
-            while True:
-                kind, content = pickle.load(process.stdout)
-                if kind == "end":
-                    ended.append(content)
-                    return
-                values.append(content)
-
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)  # it finds the modules that this process finds
     with tempfile.TemporaryFile() as stderr:
-        process = _start(stderr)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # a Ctrl-C is for this process, which then ends the other one
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said = process.stdout
+
+        def read() -> None:
+            with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):  # it ended without a last word
+                while not ended:
+                    kind, content = pickle.load(said)
+                    (ended if kind == "end" else values).append(content)
+
+        told, reader = 0, threading.Thread(target=read, daemon=True)
         try:
-            reader = threading.Thread(target=read, daemon=True)
             reader.start()
-            assert process.stdin is not None
             with suppress(BrokenPipeError):
                 process.stdin.write(pickle.dumps((target, spec)))
                 process.stdin.flush()
-            deadline_s, told = time.monotonic() + timeout_s, 0
+            deadline_s = time.monotonic() + timeout_s
             while reader.is_alive():
                 reader.join(_LOOK_EVERY_S)
                 for value in values[told:]:
@@ -101,41 +107,22 @@ def probe(
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_END_WITHIN_S)
         finally:
-            _kill(process)
+            if process.poll() is None:
+                with suppress(ProcessLookupError):  # with all that it started
+                    os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    pipe.close()
         for value in values[told:]:
             on_value(value)
-        return _from_answer(values, *ended[0]) if ended else _from_exit(values, process.returncode, _tail(stderr))
-
-
-def _start(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    """A fresh interpreter that finds the modules this one finds, without importing the caller's script."""
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # a Ctrl-C is for this process, which then ends the other one
-    )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the process, and what it started, if it is still there; its exit code is known afterwards."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):
-            pipe.close()  # type: ignore[union-attr]
-
-
-def _from_answer(values: list[Any], lack: str, traceback_text: str, packed: bytes) -> Probe:
-    if lack:
-        return Probe(values, "out of memory", lack)
-    if not traceback_text:
-        return Probe(values)
+        stderr.seek(max(0, stderr.seek(0, io.SEEK_END) - _TAIL_BYTES))
+        words = stderr.read().decode(errors="replace").strip()
+    if not ended:
+        return _from_exit(values, process.returncode, words)
+    lack, traceback_text, packed = ended[0]
+    if lack or not traceback_text:
+        return Probe(values, "out of memory" if lack else "ok", lack)
     error: BaseException = pickle.loads(packed) if packed else ProbeFailed(traceback_text.strip().splitlines()[-1])
     error.add_note(f"in the process that measured:\n{traceback_text}")
     raise error
@@ -148,12 +135,6 @@ def _from_exit(values: list[Any], code: int, said: str) -> Probe:
     if lack := out_of_memory(said):
         return Probe(values, "out of memory", lack.message)
     raise ProbeFailed(f"the process that measured ended with exit code {code} and no answer; it said:\n{said}")
-
-
-def _tail(stderr: IO[bytes]) -> str:
-    stderr.seek(0, io.SEEK_END)
-    stderr.seek(max(0, stderr.tell() - _TAIL_BYTES))
-    return stderr.read().decode(errors="replace").strip()
 
 
 def answer() -> None:

@@ -50,7 +50,7 @@ from unchoke.training.ladder.rungs import (
     what_is_left,
 )
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
-from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.memory_trial import rehearse
 from unchoke.training.network.photo_job import LinearStart, PhotoJob
 from unchoke.training.network.photo_trainer import network_spec, noise_source, targets_of
 from unchoke.training.scoring.judge import JUDGED
@@ -303,7 +303,7 @@ def measure_epoch_s(session: Session, learnable: LearningTask) -> float:
     torch.set_num_threads(loop.threads)
     try:
         with torch.random.fork_rng(devices=[]):
-            rehearsal = MemoryTrial(job).rehearse(loop)
+            rehearsal = rehearse(job, loop)
             step_s = rehearsal.train_steps(_STEPS, longest_s=_LONG_ENOUGH_S)
             judge_s = rehearsal.evaluate(batch, 2)
     finally:

@@ -149,12 +149,12 @@ def _handed_over(found: Generator[HostBatch, None, None], account: Loading) -> G
 class Prefetch:
     """The same batches, the first of them being read already, in a thread, while the caller does something else."""
 
-    def __init__(self, fed: Generator[HostBatch, None, None]) -> None:
+    def __init__(self, fed: Generator[HostBatch | None, None, None]) -> None:
         self._fed = fed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="unchoke-begun")
         self._first: Future[HostBatch | None] | None = self._thread.submit(next, fed, None)
 
-    def __iter__(self) -> Generator[HostBatch, None, None]:
+    def __iter__(self) -> Generator[HostBatch | None, None, None]:
         """The batches, the first as soon as it is there."""
         try:
             first = self._take()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -61,13 +60,17 @@ def finetune(
     training.restore()
     resumed_step = training.global_step
     # steps set torch's random state for networks that drop at random
-    with torch.random.fork_rng(devices=[]), closing(training), where.profiler.on(where.device):
-        if not training.standing.finished:
-            training.begin()
-        while not training.standing.finished:
-            training.train_epoch()
-            scores = training.judge_val()
-            training.end_epoch(scores)
+    with torch.random.fork_rng(devices=[]), where.profiler.on(where.device):
+        try:
+            if not training.standing.finished and has_own_memory(where.device):
+                training.use_gpu_memory()
+            while not training.standing.finished:
+                training.train_epoch()
+                scores = training.judge_val()
+                training.end_epoch(scores)
+        finally:
+            if training.begun is not None:  # an epoch whose reading has begun and that will not be run
+                training.begun.close()
     return training.result(resumed_step)
 
 
@@ -88,7 +91,7 @@ class NetworkTraining:
     ) -> None:
         self.config, self.where, self.metric = config, where, metric
         self.source, self.problem, self.objective = source, problem, objective
-        self.train = problem.positions("train")
+        self.train, self.val = problem.positions("train"), problem.positions("val")
         hashes = hash_ids([problem.sample_ids[position] for position in self.train])
         self.batches = Batches(self.train, hashes, config.batch_size, config.mixup, config.seed, where.ranks)
         self.clock = Clock(TRAINING, mark=where.profiler.mark)
@@ -99,8 +102,11 @@ class NetworkTraining:
         )
         self.network = self.stepper.network
         self.standing = TrainingProgress()
+        # changes with anything the resulting weights depend on, the weights it starts from included
+        extra = "" if inputs is None else digest_bytes(inputs.tobytes())
+        about = [config.identity(), problem.digest(), metric, objective.identity(), extra]
+        self.identity = digest([*about, digest_state(self.network), list(source.sample_shape)])
         folder = where.folder if where.ranks.leads else None
-        self.identity = self._identity(inputs)
         self.checkpoints = Checkpoints(folder, digest=self.identity, on_event=where.on_event)
         self.saved_s = self.told_s = self.started_s = time.monotonic()
         self.num_run = 0
@@ -113,19 +119,24 @@ class NetworkTraining:
     def global_step(self) -> int:
         return self.standing.epoch * self.batches.per_epoch + self.standing.step
 
-    def _identity(self, inputs: NDArray[np.float32] | None) -> str:
-        """Changes with anything the resulting weights depend on, the weights it starts from included."""
-        begun = digest_state(self.network)
-        extra = "" if inputs is None else digest_bytes(inputs.tobytes())
-        plan = self.objective.identity()
-        shape = list(self.source.sample_shape)
-        return digest([self.config.identity(), self.problem.digest(), self.metric, plan, extra, begun, shape])
+    def restore(self) -> None:
+        """Go on from the checkpoint, if there is one of this training; every process hears the leader's."""
+        identities = self.where.ranks.gather(self.identity)
+        # gradients are summed over copies of one network: elsewhere, too, it must have begun with the same bytes
+        if other := [rank for rank, identity in enumerate(identities) if identity != identities[0]]:
+            raise MachineError(
+                f"process {other[0]} of {len(identities)} would train another network than process 0",
+                code="processes-differ",
+                why="the weights it starts from, or its samples, have another digest there",
+                try_="the same versions of torch and timm, and the same weights, on every machine",
+            )
+        self.standing, pieces = self.where.ranks.gather(self.checkpoints.load())[0]
+        if pieces is not None:
+            self.stepper.load_pieces(pieces)
 
-    def begin(self) -> None:
-        """Where the device has memory of its own: put rows there that fit, and find out how a step is best computed."""
+    def use_gpu_memory(self) -> None:
+        """Put rows on the GPU that fit there, and find out how a step is best computed."""
         where, standing = self.where, self.standing
-        if not has_own_memory(where.device):
-            return
         held_before = held_memory_bytes(where.device) or 0
         training_mode(self.network, self.config)
         self.source = place_rows(self.source, self.problem, self.config, where, self.clock, self.loading)
@@ -138,11 +149,6 @@ class NetworkTraining:
         self.beside_bytes = max(0, (held_memory_bytes(where.device) or 0) - held_before)
         self.started_s = time.monotonic()
 
-    def close(self) -> None:
-        """Stop reading ahead, where an epoch that was begun will not be run."""
-        if self.begun is not None:
-            self.begun.close()
-
     # -- one epoch ---------------------------------------------------------------------------------------------------------------
 
     def train_epoch(self) -> None:
@@ -152,21 +158,27 @@ class NetworkTraining:
         training_mode(self.network, self.config)
         if self.graph is not None and first < self.graph.num_steps:
             self.graph.load(self.graph.table(epoch, first))
-        fed_batches = self.clock.each("wait", self.begun or self._feed_epoch(epoch, first))
+        fed_batches = self.clock.each("wait", self.begun or self.feed_epoch(epoch, first))
         self.begun = None
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
-            stopping = self._step(fed, len(batch), kept)
+            stopping = self.step(fed, len(batch), kept)
             self.where.profiler.step(self.clock, self.loading)
-            self._tell()
+            self.tell()
             if stopping:
                 fed_batches.close()
-                self._save()
-                raise self._interrupted()
+                self.save()
+                saved = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"
+                raise Interrupted(
+                    f"training stopped in epoch {epoch + 1} of {self.config.epochs}, after step {self.standing.step}",
+                    code="interrupted",
+                    why=f"stopped on request; {saved}",
+                    try_="run the same command again",
+                )
             if time.monotonic() - self.saved_s >= self.where.checkpoint_every_s:
-                self._save()
-        self._refuse_diverged()
+                self.save()
+        self.refuse_diverged()
 
-    def _step(self, fed: HostBatch | None, num_global: int, kept: MixShares | None) -> bool:
+    def step(self, fed: HostBatch | None, num_global: int, kept: MixShares | None) -> bool:
         """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
         stopping = self.where.stop()
         if self.graph is not None and self.graph.takes(num_global):
@@ -182,51 +194,36 @@ class NetworkTraining:
         self.num_run += num_global
         if self.where.ranks.world == 1:
             return stopping
-        self._read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
+        self.read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
         return bool(told[1])
-
-    def _read_losses(self) -> None:
-        """Add what the last steps lost, in their order; only now is the device waited for."""
-        with self.clock.stage("device"):
-            if self.graph is not None:
-                self.standing.loss_sum += self.graph.take_loss()
-            for loss in self.unread_losses:
-                self.standing.loss_sum += float(loss)
-        self.unread_losses.clear()
-        if not np.isfinite(self.standing.loss_sum):
-            raise self._diverged("the loss became infinite or not a number")
-
-    def _refuse_diverged(self) -> None:
-        """Look at the weights as well: a step may break them with a loss that still looks sound."""
-        self._read_losses()
-        if not torch.isfinite(nn.utils.get_total_norm(parameter.detach() for parameter in self.network.parameters())):
-            raise self._diverged("weights became infinite or not a number")
 
     def judge_val(self) -> ValScores | None:
         """How it stands on the val split, with the averaged weights where there are any; the next epoch is read meanwhile."""
-        epoch, val = self.standing.epoch + 1, self.problem.positions("val")
+        epoch = self.standing.epoch + 1
         if self.where.workers and epoch < self.config.epochs and not isinstance(self.source, GpuRows):
-            self.begun = Prefetch(self._feed(self._fed_positions(epoch, 0), epoch))
+            self.begun = Prefetch(self.feed_epoch(epoch, 0))
         with self.clock.stage("evaluate"):
-            if len(val) == 0:
+            if len(self.val) == 0:
                 return None
-            tally = self.objective.start_val(val, self.metric)
-            tally.add(self.predict(val), val)
+            tally = self.objective.start_val(self.val, self.metric)
+            tally.add(self.predict(self.val), self.val)
             scores = tally.finish()
         if not np.isfinite(scores.loss):
-            raise self._diverged("the loss on the val split became infinite or not a number")
+            raise self.diverged("the loss on the val split became infinite or not a number")
         return scores
 
     def end_epoch(self, scores: ValScores | None) -> None:
         """Keep the weights if they are the best so far, write a checkpoint, and stop early where nothing got better for long."""
         standing, config = self.standing, self.config
+        # not where epochs are so short that writing takes most of the time
+        may_save = self.clock.seconds("checkpoint") <= _SAVING_SHARE * (time.monotonic() - self.started_s)
         lr = float(max(group["lr"] for group in self.stepper.optimizer.param_groups))
         row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": lr}
         if scores is None or standing.is_better(scores.metric, scores.loss):
             standing.best_epoch = standing.epoch + 1
             if scores is not None:
                 standing.best_metric, standing.best_loss = scores.metric, scores.loss
-            keep = self.checkpoints.save_best if self._may_save() else self.checkpoints.hold_best
+            keep = self.checkpoints.save_best if may_save else self.checkpoints.hold_best
             average = self.stepper.average.state_dict() if self.stepper.average else {}
             with self.clock.stage("checkpoint"):
                 keep(standing.best_epoch, {**self.network.state_dict(), **average})
@@ -234,100 +231,10 @@ class NetworkTraining:
         standing.epoch, standing.step, standing.loss_sum, standing.num_seen = standing.epoch + 1, 0, 0.0, 0
         waited = standing.epoch - standing.best_epoch
         standing.finished = standing.epoch >= config.epochs or bool(config.patience and waited >= config.patience)
-        if standing.finished or self._may_save():
-            self._save()
+        if standing.finished or may_save:
+            self.save()
         self.epoch_seconds.append({"epoch": standing.epoch, **self.clock.lap()})
-        self._tell(now=True, figures=standing.curve[-1])
-
-    def predict(self, positions: Positions) -> NDArray[np.float32]:
-        """What is kept of the outputs for `positions`: each process its share, with averaged weights where there are any."""
-        share = self.where.ranks.share(positions)
-        batches = self._judged_batches(share)
-        self.network.eval()
-        self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
-        self._clear_tight()
-        with self.stepper.averaged():
-            found = [self.stepper.predict(fed, self.stepper.eval_size) for fed in self._feed(batches, None)]
-        self._clear_tight()
-        mine = torch.cat(found).cpu().numpy() if found else np.empty((0, self.objective.num_judged), np.float32)
-        return np.concatenate(self.where.ranks.gather(mine[: len(share)]))
-
-    def _judged_batches(self, share: Positions) -> list[Positions]:
-        """Several, so that one is read while another is computed. Rows on the GPU need no reading, and there all batches are of
-        one size: for another the GPU would look for other kernels, which takes seconds the first time.
-        """
-        if isinstance(self.source, GpuRows) and len(share):
-            size = min(self.stepper.eval_size.value, len(share))
-            share = np.append(share, share[: -len(share) % size])
-        else:
-            size = min(self.stepper.eval_size.value, most_evaluated(len(share)))
-        return [share[start : start + size] for start in range(0, len(share), size)]
-
-    def _clear_tight(self) -> None:
-        """What the allocator kept is cut to the sizes of steps, which evaluation cannot use: let go of it where memory is short.
-
-        Elsewhere it is kept, because to take it anew costs more than the evaluation of a small split.
-        """
-        if is_tight(self.where.device, limit_bytes=self.where.limit_bytes):
-            empty_cache(self.where.device)
-
-    def _feed_epoch(self, epoch: int, first: int) -> Generator[HostBatch | None, None, None]:
-        """The batches of an epoch; None for one whose rows a CUDA graph finds on the GPU."""
-        wanted = self._fed_positions(epoch, first)
-        if self.graph is None or self.graph.is_fed:
-            yield from self._feed(wanted, epoch)
-            return
-        num_recorded = max(0, self.graph.num_steps - first)
-        yield from [None] * num_recorded
-        yield from self._feed(wanted[num_recorded:], epoch)
-
-    def _fed_positions(self, epoch: int, first: int) -> list[Positions]:
-        return [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
-
-    def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[HostBatch, None, None]:
-        """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation alone."""
-        where, clock = self.where, None if epoch is None else self.clock
-        return feed(
-            self.source,
-            batches,
-            epoch=epoch,
-            device=where.device,
-            workers=0 if isinstance(self.source, GpuRows) else where.workers,
-            pin=where.pin,
-            clock=clock,
-            loading=self.loading,
-        )
-
-    # -- checkpoints and words ----------------------------------------------------------------------------------------
-
-    def _save(self) -> None:
-        self._refuse_diverged()
-        with self.clock.stage("checkpoint"):
-            self.checkpoints.save(self.standing, self.stepper.pieces())
-        self.saved_s = time.monotonic()
-
-    def _may_save(self) -> bool:
-        """Whether an epoch's end is worth a checkpoint: not where epochs are so short that writing takes most of the time."""
-        return self.clock.seconds("checkpoint") <= _SAVING_SHARE * (time.monotonic() - self.started_s)
-
-    def restore(self) -> None:
-        """Go on from the checkpoint, if there is one of this training; every process hears the leader's."""
-        self._refuse_another_start()
-        standing, pieces = self.where.ranks.gather(self.checkpoints.load())[0]
-        self.standing = standing
-        if pieces is not None:
-            self.stepper.load_pieces(pieces)
-
-    def _refuse_another_start(self) -> None:
-        """Gradients are summed over copies of one network: on another machine it must have begun with the same bytes."""
-        identities = self.where.ranks.gather(self.identity)
-        if other := [rank for rank, identity in enumerate(identities) if identity != identities[0]]:
-            raise MachineError(
-                f"process {other[0]} of {len(identities)} would train another network than process 0",
-                code="processes-differ",
-                why="the weights it starts from, or its samples, have another digest there",
-                try_="the same versions of torch and timm, and the same weights, on every machine",
-            )
+        self.tell(now=True, figures=standing.curve[-1])
 
     def result(self, resumed_step: int) -> LoopResult:
         """Put the best weights in place and show them val and test."""
@@ -353,17 +260,94 @@ class NetworkTraining:
             timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds),
         )
 
-    def _tell(self, *, now: bool = False, figures: dict[str, float] | None = None) -> None:
+    # -- batches -----------------------------------------------------------------------------------------------------------------
+
+    def predict(self, positions: Positions) -> NDArray[np.float32]:
+        """What is kept of the outputs for `positions`: each process its share, with averaged weights where there are any."""
+        device, share = self.where.device, self.where.ranks.share(positions)
+        num, size = len(share), min(self.stepper.eval_size.value, most_evaluated(len(share)))
+        if isinstance(self.source, GpuRows) and num:
+            # these need no reading, and for a last batch of another size the GPU would look for other kernels for seconds
+            size = min(self.stepper.eval_size.value, num)
+            share = np.append(share, share[: -num % size])
+        # The allocator keeps blocks of the sizes of steps, which evaluation cannot use, and the other way round: it lets go of
+        # them where memory is short. Elsewhere taking them anew costs more than the evaluation of a small split.
+        self.network.eval()
+        self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
+        if is_tight(device, limit_bytes=self.where.limit_bytes):
+            empty_cache(device)
+        with self.stepper.averaged():
+            fed_batches = self.feed([share[start : start + size] for start in range(0, len(share), size)], None)
+            found = [self.stepper.predict(fed, self.stepper.eval_size) for fed in fed_batches]
+        if is_tight(device, limit_bytes=self.where.limit_bytes):
+            empty_cache(device)
+        mine = torch.cat(found).cpu().numpy() if found else np.empty((0, self.objective.num_judged), np.float32)
+        return np.concatenate(self.where.ranks.gather(mine[:num]))
+
+    def feed_epoch(self, epoch: int, first: int) -> Generator[HostBatch | None, None, None]:
+        """The batches of an epoch; None for one whose rows a CUDA graph finds on the GPU."""
+        wanted = [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
+        num_recorded = 0 if self.graph is None or self.graph.is_fed else max(0, self.graph.num_steps - first)
+        yield from [None] * num_recorded
+        yield from self.feed(wanted[num_recorded:], epoch)
+
+    def feed(self, batches: list[Positions], epoch: int | None) -> Generator[HostBatch, None, None]:
+        """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation alone."""
+        where = self.where
+        return feed(
+            self.source,
+            batches,
+            epoch=epoch,
+            device=where.device,
+            workers=0 if isinstance(self.source, GpuRows) else where.workers,
+            pin=where.pin,
+            clock=None if epoch is None else self.clock,
+            loading=self.loading,
+        )
+
+    # -- checkpoints and words ---------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        self.refuse_diverged()
+        with self.clock.stage("checkpoint"):
+            self.checkpoints.save(self.standing, self.stepper.pieces())
+        self.saved_s = time.monotonic()
+
+    def read_losses(self) -> None:
+        """Add what the last steps lost, in their order; only now is the device waited for."""
+        with self.clock.stage("device"):
+            if self.graph is not None:
+                self.standing.loss_sum += self.graph.take_loss()
+            for loss in self.unread_losses:
+                self.standing.loss_sum += float(loss)
+        self.unread_losses.clear()
+        if not np.isfinite(self.standing.loss_sum):
+            raise self.diverged("the loss became infinite or not a number")
+
+    def refuse_diverged(self) -> None:
+        """Look at the weights as well: a step may break them with a loss that still looks sound."""
+        self.read_losses()
+        if not torch.isfinite(nn.utils.get_total_norm(parameter.detach() for parameter in self.network.parameters())):
+            raise self.diverged("weights became infinite or not a number")
+
+    def diverged(self, why: str) -> DataError:
+        return DataError(
+            f"training diverged in epoch {self.standing.epoch + 1}, by step {self.standing.step}",
+            code="diverged",
+            why=why,
+            try_=f"--lr {min(self.config.lr / 10, USUAL_LR):g}, or --train-precision f32",
+        )
+
+    def tell(self, *, now: bool = False, figures: dict[str, float] | None = None) -> None:
         """Progress in samples, with the loss and the share of time spent waiting for data."""
         seconds = time.monotonic()
         if not self.where.ranks.leads or (seconds - self.told_s < _TELL_EVERY_S and not now):
             return
         self.told_s = seconds
-        self._read_losses()
+        self.read_losses()
         standing, total = self.standing, self.config.epochs * len(self.train)
         done = total if standing.finished else standing.epoch * len(self.train) + standing.num_seen
-        elapsed = max(seconds - self.started_s, 1e-9)
-        rate = self.num_run / elapsed
+        rate = self.num_run / max(seconds - self.started_s, 1e-9)
         extra: dict[str, Any] = {
             "epoch": min(standing.epoch + 1, self.config.epochs),
             "waiting_for_data_share": self.clock.share("wait"),
@@ -374,23 +358,6 @@ class NetworkTraining:
             extra[f"best_val_{self.metric}"] = as_figure(self.metric, standing.best_metric)
         left_s = (total - done) / rate if rate else None
         self.where.on_event(Progress("train", done, total, self.where.unit, rate, left_s, extra=extra, figures=figures or {}))
-
-    def _interrupted(self) -> Interrupted:
-        kept = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"
-        return Interrupted(
-            f"training stopped in epoch {self.standing.epoch + 1} of {self.config.epochs}, after step {self.standing.step}",
-            code="interrupted",
-            why=f"stopped on request; {kept}",
-            try_="run the same command again",
-        )
-
-    def _diverged(self, why: str) -> DataError:
-        return DataError(
-            f"training diverged in epoch {self.standing.epoch + 1}, by step {self.standing.step}",
-            code="diverged",
-            why=why,
-            try_=f"--lr {min(self.config.lr / 10, USUAL_LR):g}, or --train-precision f32",
-        )
 
 
 def most_evaluated(num: int) -> int:

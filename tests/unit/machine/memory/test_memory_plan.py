@@ -16,10 +16,8 @@ from unchoke.machine.memory.memory_plan import (
     does_not_fit,
     largest_fitting,
     make_plan,
-    micro_batches,
     render_outcome,
     render_plan,
-    training_does_not_fit,
 )
 
 MB, GB = 10**6, 10**9
@@ -58,18 +56,15 @@ def test_more_memory_never_allows_less(sizes: list[int], limit: int, more: int) 
         assert better is not None and better.batch >= best.batch
 
 
-@pytest.mark.parametrize(("batch", "sizes"), [(1, [1]), (5, [1, 2, 3, 5]), (32, [1, 2, 4, 8, 11, 16, 32])])
-def test_micro_batches_of_one_size(batch: int, sizes: list[int]) -> None:
-    assert micro_batches(batch) == sizes
-
-
 def test_refusals_have_the_numbers() -> None:
     room = MemoryRoom(1 * GB)
-    refusal = training_does_not_fit([cost(1)], None, room, "")
+    refusal = does_not_fit("", [cost(1)], None, room, "", ckpt=False)
     assert (refusal.code, "--grad-ckpt" in refusal.try_) == ("training-does-not-fit", True)
     assert all(words in f"{refusal.what} {refusal.why}" for words in ("1.0 GB", "1 sample takes 1.1 GB", "920.0 MB are left"))
-    assert "--grad-ckpt" not in training_does_not_fit([cost(1)], [], room, "gone").try_
-    refusal = does_not_fit("--sub-batch", 16, [cost(1), cost(4)], MemoryRoom(2 * GB), "")
+    gone = does_not_fit("", [], None, room, "gone", ckpt=True)
+    assert "gone" in gone.why
+    assert "--grad-ckpt" not in gone.try_
+    refusal = does_not_fit("--sub-batch 16", [cost(16), cost(4)], cost(4), MemoryRoom(2 * GB), "", ckpt=False)
     assert (refusal.code, refusal.try_) == ("batch-does-not-fit", "--sub-batch 4")
 
 

@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.machine.memory.memory_watch import Gauge, MemoryWatch, own_bytes, peak_rss_bytes, return_unused_memory
+from unchoke.machine.memory.memory_watch import Gauge, MemoryWatch, own_bytes, return_unused_memory
 
 MB = 10**6
 CPU = torch.device("cpu")
-
-
-def test_own_memory_is_within_the_peak() -> None:
-    assert 0 < own_bytes() <= peak_rss_bytes() + 50 * MB
 
 
 def test_the_watch_sees_a_block_that_comes_and_goes() -> None:
@@ -26,8 +22,7 @@ def test_the_watch_sees_a_block_that_comes_and_goes() -> None:
         block = bytearray(b"x") * (80 * MB)
         threading.Event().wait(0.1)
         del block
-    assert watch.grown_bytes > 60 * MB
-    assert watch.peak_bytes == watch.start_bytes + watch.grown_bytes
+    assert watch.peak_bytes - watch.start_bytes > 60 * MB
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells mapped files apart")
@@ -41,7 +36,7 @@ def test_pages_of_a_mapped_file_do_not_count(tmp_path: Path) -> None:
     ):
         assert mapped[:: mmap.PAGESIZE].count(b"x") == 80 * MB // mmap.PAGESIZE + 1
         threading.Event().wait(0.05)
-    assert watch.grown_bytes < 40 * MB
+    assert watch.peak_bytes - watch.start_bytes < 40 * MB
 
 
 def test_the_watch_ends_its_thread_also_after_an_error() -> None:
@@ -59,7 +54,7 @@ def test_an_exact_watch_sees_what_no_sample_could() -> None:
     with MemoryWatch(interval_s=60, exact=True) as watch:
         block = bytearray(b"x") * (80 * MB)
         del block
-    assert 75 * MB < watch.grown_bytes < 100 * MB
+    assert 75 * MB < watch.peak_bytes - watch.start_bytes < 100 * MB
 
 
 def test_every_new_peak_is_heard() -> None:

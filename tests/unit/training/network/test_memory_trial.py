@@ -17,12 +17,11 @@ from unchoke.core.choices import Choice
 from unchoke.data.targets import plan_targets
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory.memory_plan import MemoryRoom, StepCost
-from unchoke.machine.memory.oom import out_of_memory
 from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network import memory_trial
-from unchoke.training.network.memory_trial import run_trial
+from unchoke.training.network.memory_trial import MemoryTrial, NoiseTraining, run_trial
 from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, StoredActivations
 from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
@@ -72,33 +71,20 @@ def test_the_parts_are_those_of_the_network() -> None:
     assert measure(trial(), 2).parts["optimizer"] == pytest.approx(2 * parts["gradients"], rel=0.01)
 
 
-SIZES = (1, 2, 4, 8, 16, 32)
-
-
-@pytest.mark.parametrize(
-    ("limit_mb", "tried"),
-    [(10_000, [1, 2, 4, 32]), (2_000, [1, 2, 4, 16]), (1_200, [1, 2, 4]), (1_100, [1, 2]), (900, [1])],
-)
-def test_search_tries_few_sizes_and_finds_the_largest(monkeypatch: pytest.MonkeyPatch, limit_mb: int, tried: list[int]) -> None:
-    """One sample takes 1,000 MB, each further one 50 MB; 8 % of the limit are a margin."""
-
-    def took(self: Any, size: int) -> StepCost:
-        return StepCost(size, (950 + 50 * size) * 10**6, 0.01, {"gradients": 0})
-
-    monkeypatch.setattr(memory_trial._Meter, "cost", took)
-    asked = trial(loop=loop(batch_size=32), sizes=SIZES, room=MemoryRoom(limit_mb * 10**6))
-    assert [one.batch for one in run_trial(asked)] == tried
-
-
-def test_search_goes_on_below_a_size_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def took(self: Any, size: int) -> StepCost:
+def test_search_goes_down_from_size_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(self: NoiseTraining, size: int, evaluated: int, trial: MemoryTrial, *, on_cpu: bool) -> float:
         if size > 8:
             raise MemoryError("CUDA out of memory")
-        return StepCost(size, 10**9, 0.01, {"gradients": 0})
+        return 0.01
 
-    monkeypatch.setattr(memory_trial._Meter, "cost", took)
-    asked = trial(loop=loop(batch_size=32), sizes=SIZES, room=MemoryRoom(10**10))
-    assert [one.batch for one in run_trial(asked)] == [1, 2, 4, 8]
+    monkeypatch.setattr(NoiseTraining, "take", take)
+    asked = trial(loop=loop(batch_size=32), sizes=(32, 16, 8, 4), room=MemoryRoom(10**12))
+    assert list(run_trial(asked)) == ["MemoryError: CUDA out of memory"]  # on a CPU another process goes on
+    monkeypatch.setattr(memory_trial, "is_cpu", lambda device: False)
+    *facts, fits = run_trial(asked)
+    assert facts == ["MemoryError: CUDA out of memory"] * 2
+    assert isinstance(fits, StepCost)
+    assert fits.batch == 8
 
 
 @pytest.mark.parametrize(
@@ -132,21 +118,21 @@ def test_every_kind_of_training_can_be_tried(encoder: str, cut: str, changes: di
 
 def test_what_does_not_fit_is_told_and_not_halved() -> None:
     lack = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 3.94 GiB")
+    asked_for: list[int] = []
 
     def refuse(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if isinstance(module, TiledNetwork):
+            asked_for.append(len(args[0]))
             raise lack
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     try:
         for asked in (trial(), trial(way="evaluation")):
-            with pytest.raises(MemoryError) as caught:
-                measure(asked, 4)
-            found = out_of_memory(caught.value)
-            assert found is not None
-            assert found.kind == "cuda"
+            (fact,) = run_trial(replace(asked, sizes=(4,)))
+            assert "CUDA out of memory" in str(fact)
     finally:
         handle.remove()
+    assert asked_for == [4, 4]
 
 
 def problem(kind: str = "classification") -> Problem:

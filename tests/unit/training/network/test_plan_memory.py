@@ -53,18 +53,21 @@ def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> Training
 
 
 class Tried:
-    """Stands in for the process: every size fits, and is kept."""
+    """Stands in for the process: sizes fit up to `largest`, and what was tried is kept."""
 
     def __init__(self) -> None:
+        self.largest = 1000
         self.sizes: list[tuple[str, int, int]] = []
 
     def __call__(self, target: str, trial: MemoryTrial, *, on_value: Callable[[StepCost], None], **_: Any) -> Probe:
         parts = {"weights": 1, "gradients": 1, "optimizer": 2, "baseline": 100_000_000}
-        costs = [StepCost(one, 10**8 + 10**6 * one, 0.01, parts, trial.evaluated(one)) for one in trial.sizes]
-        for cost in costs:
-            self.sizes.append((trial.way, cost.batch, cost.eval_batch))
-            on_value(cost)
-        return Probe(costs)
+        size = trial.sizes[0]
+        self.sizes.append((trial.way, size, trial.eval_batch or min(2 * size, trial.most_evaluated)))
+        if size > self.largest:
+            return Probe([], "killed", "the process was killed")
+        cost = StepCost(size, 10**8 + 10**6 * size, 0.01, parts, self.sizes[-1][2])
+        on_value(cost)
+        return Probe([cost])
 
 
 @pytest.fixture
@@ -141,7 +144,7 @@ def test_evaluation_batch_larger_than_training(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("far")
 def test_evaluation_batch_on_gpu_far_below_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "has_own_memory", lambda device: True)
+    monkeypatch.setattr(plan_module.backend, "has_own_memory", lambda device: True)
     heard: list[Event] = []
     asked = with_val(job(tmp_path, batch=1), num=320)
     planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT), asked, tmp_path / FILE)
@@ -165,8 +168,20 @@ def test_near_limit_one_process_measures_steps_and_evaluation(tmp_path: Path, ne
     asked = with_val(job(tmp_path, batch=8), num=256)
     planned = plan_memory(open_session(tmp_path, [], memory=LIMIT), asked, tmp_path / FILE)
     assert planned is not None
-    assert near.sizes == [("train", 1, 2), ("train", 2, 4), ("train", 3, 6), ("train", 4, 8), ("train", 8, 16)]
+    assert near.sizes == [("train", 8, 16)]
     assert (planned.plan.sub_batch, planned.plan.eval_batch, planned.plan.counted) == (8, 16, False)
+
+
+def test_killed_process_is_followed_by_one_with_half(tmp_path: Path, near: Tried) -> None:
+    near.largest = 2
+    asked = with_val(job(tmp_path, batch=7), num=256)
+    planned = plan_memory(open_session(tmp_path, [], memory=LIMIT, grad_ckpt=False), asked, tmp_path / FILE)
+    assert planned is not None
+    assert near.sizes == [("train", 7, 14), ("train", 4, 8), ("train", 2, 4)]
+    assert (planned.plan.sub_batch, planned.plan.eval_batch) == (2, 4)
+    with refused("batch-does-not-fit") as caught:
+        plan_memory(open_session(tmp_path, [], memory=LIMIT, sub_batch=4), asked, tmp_path / "other.json")
+    assert caught.value.try_ == "--sub-batch 2"
 
 
 @pytest.mark.usefixtures("near")
@@ -180,7 +195,7 @@ def test_plan_below_limit_kept_until_limit_changes(tmp_path: Path) -> None:
     assert plan.planned_bytes <= plan.limit_bytes - plan.margin_bytes
     assert sum(plan.parts.values()) == plan.planned_bytes
     assert plan.parts["cache"] > 0
-    assert probes(heard) == 2
+    assert probes(heard) == 1
     table = next(event.text for event in heard if isinstance(event, Note))
     assert all(word in table for word in ("weights", "activations", "overhead", "planned", "limit", "margin"))
     assert {"memory", "sub_batch", "grad_ckpt"} <= set(chosen(heard))
@@ -195,7 +210,7 @@ def test_plan_below_limit_kept_until_limit_changes(tmp_path: Path) -> None:
     heard.clear()
     other = plan_memory(open_session(tmp_path, heard, memory="5GB"), job(tmp_path), file)
     assert other is not None
-    assert probes(heard) == 2
+    assert probes(heard) == 1
     assert other.plan.limit_bytes == parse_bytes("5GB")
     assert json.loads(file.read_text())["made_for"]["limit_bytes"] == parse_bytes("5GB")
 
