@@ -25,7 +25,7 @@ from unchoke.runs.report.view import Table, format_value
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from unchoke.core.record import ClassRecord, RunRecord
+    from unchoke.core.record import RunRecord
 
 PICTURES = ("image", "overlay", "prediction", "truth", "error")
 _MOST_SHOWN, _MOST_FILES, _MOST_TABULATED, _MOST_PAIRS = 48, 200, 20, 12
@@ -244,7 +244,10 @@ def _confusion_blocks(record: RunRecord, samples: str) -> list[Block]:
     split, counts = next(square, ("", []))
     if not split:
         return []
-    names = _class_names(record, len(counts))
+    named = (record.task.names, [row.name for row in record.per_class.get("test", [])])
+    names = next(
+        (list(found[: len(counts)]) for found in named if len(found) >= len(counts)), [f"class {at}" for at in range(len(counts))]
+    )
     noun = "pixel" if record.draws_masks else "image"
     drawn = len(charts.most_mistaken(counts))
     pixels = ", counted in pixels" if record.draws_masks else ""
@@ -270,14 +273,6 @@ def _confusion_blocks(record: RunRecord, samples: str) -> list[Block]:
     return found
 
 
-def _class_names(record: RunRecord, count: int) -> list[str]:
-    """A name for each of `count` classes: the task's, the per-class table's, or the number."""
-    names = record.task.names
-    if len(names) < count:
-        names = [row.name for row in record.per_class.get("test", [])]
-    return names[:count] if len(names) >= count else [f"class {place}" for place in range(count)]
-
-
 def _class_blocks(record: RunRecord) -> list[Block]:
     masks = record.draws_masks
     keys = ("iou", "f1", "precision", "recall") if masks else ("precision", "recall", "f1")
@@ -285,9 +280,14 @@ def _class_blocks(record: RunRecord) -> list[Block]:
     rows, noun = record.per_class.get(split, []), "pixels" if masks else "images"
     if not rows:
         return []
-    cells = [
-        [row.name, *(_share_text(row, key) for key in keys), "" if row.support is None else f"{row.support:,.0f}"] for row in rows
-    ]
+    cells = []
+    for row in rows:
+        shares_text = {key: "" if (share := getattr(row, key)) is None else f"{share * 100:.1f} %" for key in keys}
+        if (
+            row.recall is not None and row.recall_low is not None and row.recall_high is not None
+        ):  # of a few images it says little
+            shares_text["recall"] += f" ({row.recall_low * 100:.0f}–{row.recall_high * 100:.0f})"
+        cells.append([row.name, *shares_text.values(), "" if row.support is None else f"{row.support:,.0f}"])
     header = ("class", *map(metric_label, keys), noun)
     shares = [getattr(row, "iou" if masks else "f1") for row in rows]
     hint = (
@@ -297,16 +297,6 @@ def _class_blocks(record: RunRecord) -> list[Block]:
     hint += " IoU: of the pixels that have this name in the answer or in truth, how many have it in both." if masks else ""
     table = Table(header, cells, right=range(1, len(header)), shares=shares, style="sortable")
     return [("hint", f"{hint} The bars are {'IoU' if masks else 'F1'}."), ("table", table)]
-
-
-def _share_text(row: ClassRecord, key: str) -> str:
-    """``83.3 %``, a recall with its interval: of a few images it says little."""
-    share = getattr(row, key)
-    if share is None:
-        return ""
-    if key != "recall" or row.recall_low is None or row.recall_high is None:
-        return f"{share * 100:.1f} %"
-    return f"{share * 100:.1f} % ({row.recall_low * 100:.0f}–{row.recall_high * 100:.0f})"
 
 
 def _target_blocks(record: RunRecord) -> list[Block]:

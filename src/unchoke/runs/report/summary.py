@@ -276,7 +276,7 @@ def headline(record: RunRecord) -> str:
 
 def sentences(record: RunRecord) -> list[str]:
     """What qualifies the result, most important first."""
-    unscored, metric = unscored_sentence(record), leading_metric(record)
+    unscored, metric = _unscored_sentence(record), leading_metric(record)
     pixels = _pixels(record)
     if pixels is not None:
         split, own, label, reached = pixels
@@ -291,7 +291,7 @@ def sentences(record: RunRecord) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def unscored_sentence(record: RunRecord) -> str:
+def _unscored_sentence(record: RunRecord) -> str:
     """What the scores leave out, and what of the training they count all the same; else nothing."""
     counts = Counter(row.code for row in record.unscored or ())
     parts = [f"{counts[code]:,} with a copy {how}" for code, how in _SPOILT.items() if counts[code]]

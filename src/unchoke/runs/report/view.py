@@ -194,30 +194,44 @@ def training_facts(record: RunRecord, *, main: bool = False) -> FactRows:
         return []
     loop, plan = training.loop, training.targets
     weights = zip(plan.names, plan.weights or [], strict=False) if plan else ()
+    step = ""
+    if loop.batch_size:
+        at_once = training.sub_batch_at_the_end or loop.sub_batch
+        step = format_count(int(loop.batch_size), "sample")
+        step += f", {at_once:.0f} at once" if at_once and at_once < loop.batch_size else ""
+        step += f"; {loop.eval_batch:.0f} at once in evaluation" if loop.eval_batch else ""
+    regularised = {
+        "weight decay": loop.weight_decay,
+        "gradients clipped at": loop.clip,
+        "mixup": loop.mixup,
+        "label smoothing": loop.label_smoothing,
+    }
+    against = [f"{word} {value:g}" for word, value in regularised.items() if value]
+    against += [f"{loop.class_weights} class weights"] if loop.class_weights not in (None, "none") else []
+    precise = {
+        "channels last": loop.memory_format == "channels_last",
+        "compiled": loop.compile,
+        "gradient checkpointing": loop.grad_ckpt,
+    }
     averaging = "" if loop.ema_decay is None else f"weights are averaged over steps, decay {loop.ema_decay:g}"
+    halved, left = training.out_of_memory_halvings, training.sub_batch_at_the_end
+    after = f", at the end {left:.0f} at once" if left else ""
     facts = {
         "network": _network_words(record.encoder.name or "network", training),
         "pictures": _picture_words(record.encoder.image_px, training),
         "targets": _target_words(plan) if plan else "",
         "target weights": ", ".join(f"{name} {weight:g}" for name, weight in weights),
         "extra inputs": ", ".join(record.data.inputs_summary or {}),
-        "step": _step_words(training, loop),
-        "precision": ", ".join(
-            word
-            for word, used in (
-                (loop.dtype, loop.dtype),
-                ("channels last", loop.memory_format == "channels_last"),
-                ("compiled", loop.compile),
-                ("gradient checkpointing", loop.grad_ckpt),
-            )
-            if used
-        ),
+        "step": step,
+        "precision": ", ".join([*([loop.dtype] if loop.dtype else []), *(word for word, used in precise.items() if used)]),
         "learning rate": _rate_words(loop),
         "averaging": averaging if loop.ema_decay or not averaging else "none",
-        "regularisation": _regularisation_words(loop),
+        "regularisation": ", ".join(against),
         "batch statistics": {"frozen": "frozen", "train": "trained"}.get(loop.batch_norm, ""),
         "course": _course_words(record, training),
-        "out of memory": _out_of_memory_words(training),
+        "out of memory": f"{format_count(int(halved), 'time')}: what did not fit was halved and run again, same samples{after}"
+        if halved
+        else "",
     }
     return [(word, text) for word, text in facts.items() if text and (not main or word in _MAIN_FACTS)]
 
@@ -249,15 +263,6 @@ def _target_words(plan: TargetsRecord) -> str:
     return "; ".join([learned, *sums]) if plan.learned else ""
 
 
-def _step_words(training: TrainingRecord, loop: LoopRecord) -> str:
-    if not loop.batch_size:
-        return ""
-    at_once = training.sub_batch_at_the_end or loop.sub_batch
-    parts = f", {at_once:.0f} at once" if at_once and at_once < loop.batch_size else ""
-    evaluated = f"; {loop.eval_batch:.0f} at once in evaluation" if loop.eval_batch else ""
-    return format_count(int(loop.batch_size), "sample") + parts + evaluated
-
-
 def _rate_words(loop: LoopRecord) -> str:
     if loop.lr is None:
         return ""
@@ -270,18 +275,6 @@ def _rate_words(loop: LoopRecord) -> str:
     return "; ".join(found)
 
 
-def _regularisation_words(loop: LoopRecord) -> str:
-    values = {
-        "weight decay": loop.weight_decay,
-        "gradients clipped at": loop.clip,
-        "mixup": loop.mixup,
-        "label smoothing": loop.label_smoothing,
-    }
-    found = [f"{word} {value:g}" for word, value in values.items() if value]
-    found += [f"{loop.class_weights} class weights"] if loop.class_weights not in (None, "none") else []
-    return ", ".join(found)
-
-
 def _course_words(record: RunRecord, training: TrainingRecord) -> str:
     if training.num_steps is None:
         return ""
@@ -290,12 +283,6 @@ def _course_words(record: RunRecord, training: TrainingRecord) -> str:
     found += [f"epoch {best:g} was kept"] if best else []
     found += [f"resumed from step {training.resumed_step:.0f} after a stop"] if training.resumed_step else []
     return ", ".join(found)
-
-
-def _out_of_memory_words(training: TrainingRecord) -> str:
-    times, left = training.out_of_memory_halvings, training.sub_batch_at_the_end
-    after = f", at the end {left:.0f} at once" if left else ""
-    return f"{format_count(int(times), 'time')}: what did not fit was halved and run again, same samples{after}" if times else ""
 
 
 # -- time and memory -----------------------------------------------------------------------------------------------------------
@@ -321,21 +308,15 @@ def timing_notes(record: RunRecord) -> list[str]:
 
 def stage_table(rows: Sequence[StageRow], *, title: str = "", explain: bool = True) -> Table | None:
     """Stages of the clock with their share, time, calls and meaning; nothing where none took time."""
-    held = [row for row in rows if row.seconds > 0]
-    total_s = sum(row.seconds for row in held)
-    held = [row for row in held if row.seconds >= _RARE.get(row.stage, 0.0) * total_s]
-    cells = [
-        (
-            _STAGE_WORDS.get(row.stage, (row.stage, ""))[0],
-            f"{row.seconds / total_s * 100:.1f} %",
-            short_time(row.seconds),
-            f"{row.calls:,}" if row.calls else "",
-            _STAGE_WORDS.get(row.stage, ("", ""))[1] if explain else "",
-        )
-        for row in held
-    ]
-    header, strip = ("stage", "share", "time", "calls", "what it is"), [row.seconds / total_s for row in held]
-    return Table(header, cells, right=(1, 2, 3), title=title, strip=strip) if held else None
+    total_s = sum(row.seconds for row in rows if row.seconds > 0)
+    held = [row for row in rows if row.seconds > 0 and row.seconds >= _RARE.get(row.stage, 0.0) * total_s]
+    cells, shares = [], [row.seconds / total_s for row in held]
+    for row, share in zip(held, shares, strict=True):
+        word, meaning = _STAGE_WORDS.get(row.stage, (row.stage, ""))
+        calls = f"{row.calls:,}" if row.calls else ""
+        cells.append((word, f"{share * 100:.1f} %", short_time(row.seconds), calls, meaning if explain else ""))
+    header = ("stage", "share", "time", "calls", "what it is")
+    return Table(header, cells, right=(1, 2, 3), title=title, strip=shares) if held else None
 
 
 def training_stages(record: RunRecord) -> list[StageRow]:
@@ -453,29 +434,24 @@ def operator_tables(profile: ProfileRecord) -> list[Table]:
     title = f"top {_TOP} of {profile.num_operators} operators by CPU time, in {steps} (self: without what it called)"
     measures = [("self_cpu_s", "cpu_s", profile.cpu_s, title)]
     measures += [("self_device_s", "device_s", profile.device_s, f"top {_TOP} by time on the device")] if profile.device_s else []
+
+    def top(by: str) -> list[Any]:
+        return sorted((one for one in profile.operators if getattr(one, by) > 0), key=lambda one: -float(getattr(one, by)))[:_TOP]
+
     found = []
     for own, whole, total_s, title in measures:
-        rows = [
-            (
-                shorten(one.name, _LONGEST_NAME),
-                short_time(getattr(one, own)),
-                f"{getattr(one, own) / total_s * 100:.1f} %" if total_s else "",
-                short_time(getattr(one, whole)),
-                f"{one.calls:,}",
-                short_time(getattr(one, own) / max(1, one.calls)),
-            )
-            for one in _top(profile, own)
-        ]
+        rows = []
+        for one in top(own):
+            spent_s = getattr(one, own)
+            share = f"{spent_s / total_s * 100:.1f} %" if total_s else ""
+            times = short_time(spent_s), share, short_time(getattr(one, whole))
+            rows.append((shorten(one.name, _LONGEST_NAME), *times, f"{one.calls:,}", short_time(spent_s / max(1, one.calls))))
         header = ("operator", "self", "share", "with calls", "calls", "self per call")
         found.append(Table(header, rows, right=range(1, 6), title=title))
     own = "self_device_bytes" if profile.device_s else "self_cpu_bytes"
-    held = [(shorten(x.name, _LONGEST_NAME), format_bytes(getattr(x, own)), f"{x.calls:,}") for x in _top(profile, own)]
+    held = [(shorten(x.name, _LONGEST_NAME), format_bytes(getattr(x, own)), f"{x.calls:,}") for x in top(own)]
     title = f"top {_TOP} by {'device memory' if profile.device_s else 'memory'} they allocated, less what they freed themselves"
     return [*found, *([Table(("operator", "allocated", "calls"), held, right=(1, 2), title=title)] if held else [])]
-
-
-def _top(profile: ProfileRecord, by: str) -> list[Any]:
-    return sorted((one for one in profile.operators if getattr(one, by) > 0), key=lambda one: -float(getattr(one, by)))[:_TOP]
 
 
 def profile_files(profile: ProfileRecord, root: Path) -> FactRows:
