@@ -65,6 +65,15 @@ def test_head_answers_without_torch(
     runtime = {"onnx": "onnxruntime", "openvino": "openvino"}[format_]
     assert f"pip install {runtime} numpy pillow" in (to / "README.md").read_text("utf-8")
     model = to / {"onnx": "model.onnx", "openvino": "model.bin"}[format_]
+    (tmp_path / "text.jpg").write_text("no photo")
+    asked = [sys.executable, to / "predict.py", tmp_path / "text.jpg", files[0]]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert told.returncode == 1 and "text.jpg" in told.stderr and str(files[0]) in told.stdout
+    sound = bytearray(model.read_bytes())
+    model.write_bytes(sound[:1000] + bytes([sound[1000] ^ 1]) + sound[1001:])
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert told.returncode == 1 and "is damaged" in told.stderr and not told.stdout
+    model.write_bytes(sound)
     share = model.stat().st_size / tiny_weights.stat().st_size
     assert (share < 0.6) == (precision == "f16"), "of the bytes of the float32 weights"
     assert str(Path(export.__code__.co_filename).parent).encode() not in model.read_bytes()

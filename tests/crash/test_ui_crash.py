@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
+import socket
 import threading
 import time
 from http.cookies import SimpleCookie
@@ -91,6 +93,21 @@ def test_kill_during_decisions(reviewed: Path, delay_s: float) -> None:
     found = dropped(reviewed) if (reviewed / "corrections.csv").exists() else set()
     assert set(answered) <= found
     assert len(found - set(answered)) <= 1  # one may be on the disk whose answer did not arrive
+
+
+def test_connections_that_ask_nothing_do_not_stop_it(tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (128, 128))
+        visitor, place = Visitor(served), urlsplit(served.base)
+        opened = []
+        for _ in range(200):
+            one = socket.create_connection((place.hostname, place.port), timeout=30)
+            one.send(b"GET / HT")
+            opened.append(one)
+        assert "unchoke" in visitor.ask("GET", "/")
+        for one in opened:
+            one.close()
+        assert "unchoke" in visitor.ask("GET", "/")
 
 
 def test_terminate_while_a_page_follows_a_run(reviewed: Path) -> None:

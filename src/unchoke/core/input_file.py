@@ -6,6 +6,7 @@ In: a path or a URL. Out: its content, or the system's own error; for what a use
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shlex
 import stat
@@ -48,6 +49,14 @@ def read_plain(path: Path | str) -> bytes:
         return read_url(str(path))
     with open_plain(path) as file:
         return file.read()
+
+
+def parse_json(data: bytes | str) -> Any:
+    """The value; a `ValueError` for everything else, JSON nested too deeply among it."""
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def read_toml(file: Path, *, what: str, try_: str) -> tuple[str, dict[str, Any]]:

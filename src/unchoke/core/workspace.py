@@ -103,13 +103,11 @@ class Workspace:
         try:
             lock.acquire(timeout=_GLANCE_S, poll_interval=_GLANCE_S / 10)
         except Timeout:
-            holder = ""
-            with suppress(OSError, ValueError):
-                holder = f" (process {int(read_plain(self.root / _OWNER))})"
+            owner = self.owner()
             raise UsageError(
                 f"another command is working in {self.root}",
                 code="workspace-in-use",
-                why=f"one command owns a workspace at a time{holder}",
+                why=f"one command owns a workspace at a time{f' (process {owner})' if owner else ''}",
                 try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
             ) from None
         try:
@@ -118,6 +116,13 @@ class Workspace:
         finally:
             self.leave_nothing(absent)
             lock.release()
+
+    def owner(self) -> int:
+        """The process that owns it, or did last; 0 where none is known."""
+        try:
+            return int(read_plain(self.root / _OWNER))
+        except (OSError, ValueError):
+            return 0
 
     def is_owned(self) -> bool:
         """Whether a command is working here; taken for true where the lock may not be touched."""

@@ -189,26 +189,33 @@ def _separator(text: str) -> str:
 
 
 def append_corrections(file: Path, decisions: Iterable[Correction]) -> None:
-    """Add lines, all or none of them, and have them on the disk before this returns; other processes may do so, too."""
+    """Add lines in one write and have them on the disk before this returns. What is there is never written again: others may
+    append at the same time, with the lock or without it.
+    """
     from filelock import FileLock
 
     lines = [one if one.when else replace(one, when=datetime.now(UTC).isoformat(timespec="seconds")) for one in decisions]
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_S):
-        before = read_plain(file) if file.exists() else b""
-        order: Sequence[str] = COLUMNS
-        text, separator = io.StringIO(newline=""), ","
-        if before.strip():  # the columns in the order the file has them
-            header = before.decode("utf-8-sig").splitlines()[0]
-            separator = _separator(header)
-            order = [cell.strip().lower() for cell in next(csv.reader([header], delimiter=separator))]
+        before = ""
+        if file.exists():
+            load_corrections(file)  # one that cannot be read takes no more lines
+            before = read_plain(file).decode("utf-8-sig")
+        text = io.StringIO(newline="")
+        if before and not before.endswith("\n"):
+            text.write("\n")
+        header = next(iter(before.strip().splitlines()), "")
+        separator = _separator(header) if header else ","
         writer = csv.writer(text, lineterminator="\n", delimiter=separator)
-        if not before.strip():
-            before = b""
+        if header:
+            order = [cell.strip().lower() for cell in next(csv.reader([header], delimiter=separator))]
+        else:
+            order = list(COLUMNS)
             writer.writerow(order)
         writer.writerows([getattr(line, name, "") for name in order] for line in lines)
-        ended = before if not before or before.endswith(b"\n") else before + b"\n"
-        atomic.write_bytes(file, ended + atomic.valid_text(text.getvalue()).encode("utf-8"))
+        with file.open("ab", buffering=0) as end:
+            end.write(atomic.valid_text(text.getvalue()).encode("utf-8"))
+            os.fsync(end.fileno())
 
 
 @dataclass(frozen=True)

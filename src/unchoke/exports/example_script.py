@@ -45,6 +45,7 @@ RUNTIMES: dict[Format, Runtime] = {
     ),
 }
 _PHOTOS = '''"""python predict.py {given} says what PHOTO shows. It needs {package}, numpy and Pillow, and nothing else."""
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -57,6 +58,9 @@ HERE = Path(__file__).resolve().parent
 FACTS = json.loads((HERE / "model.json").read_text("utf-8"))
 KNOWN = Image.registered_extensions().values()
 FORMATS = [name for name in {formats} if name in KNOWN]  # and no others: Pillow would have Ghostscript run PostScript
+for name, digest in FACTS["sha256"].items():
+    if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != digest:
+        raise SystemExit(f"{{HERE / name}} is damaged: it is not the file that was exported")
 {opened}
 
 
@@ -84,15 +88,23 @@ def predict(pixels):
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         raise SystemExit("python predict.py {given}")
+    failed = 0
     for path in sys.argv[1:]:
-        answers = predict(read_pixels(path)[None])[0].tolist()
+        try:
+            answers = predict(read_pixels(path)[None])[0].tolist()
+        except Exception as error:  # whatever is wrong with this one, the others are answered
+            failed += 1
+            print(f"{{path}}: {{type(error).__name__}}: {{error}}", file=sys.stderr)
+            continue
         print(path, dict(zip(FACTS["names"], answers)))
+    sys.exit(failed > 0)
 '''
 _SCENES = '''"""python predict.py {given} draws the mask of a scene.
 
 It needs {package}, numpy and rasterio, and nothing else. The model sees one window at a time: cutting windows, blending what it
 says of them, and the scene's own scale are here.
 """
+import hashlib
 import json
 import re
 import sys
@@ -104,6 +116,9 @@ import {package}
 HERE = Path(__file__).resolve().parent
 FACTS = json.loads((HERE / "model.json").read_text("utf-8"))
 SIDE, SHARED, SCALE = FACTS["window_px"], FACTS["overlap_px"], FACTS["scale"]
+for name, digest in FACTS["sha256"].items():
+    if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != digest:
+        raise SystemExit(f"{{HERE / name}} is damaged: it is not the file that was exported")
 {opened}
 
 

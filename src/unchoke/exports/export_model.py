@@ -19,7 +19,7 @@ from unchoke import __version__
 from unchoke.core import atomic, listing
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.events import Note, OnEvent
-from unchoke.core.fingerprint import digest
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.record import RunRecord
 from unchoke.core.units import format_bytes
 from unchoke.runs.lookup import FoundRun, find_run
@@ -169,6 +169,7 @@ def _write(work: ModelExport, record: RunRecord, built: Path, own: dict[str, Any
     }
     samples = work.samples() if precision == "int8" else []
     write_model(model, built, FileOrder(format_, precision, facts, samples))
+    facts["sha256"] = {file.name: digest_file(file) for file in sorted(built.glob("model.*"))}
     atomic.write_text(built / SCRIPT, render_script(format_, model.output, facts.get("files", ())))
     atomic.write_json(built / FACTS, facts)
     agreement = work.compare(built)

@@ -153,9 +153,12 @@ def _read_kept(folder: Path) -> Any:
             raise checksums.damaged(folder / name, "it is not there")
         checksums.verify(folder / name)
     try:
-        return shared_core().read_model(folder / _MODEL)
+        model = shared_core().read_model(folder / _MODEL)
     except RuntimeError as error:
         raise checksums.damaged(folder / _MODEL, f"OpenVINO cannot read it: {first_line(error)}") from error
+    if not model.inputs or not model.outputs:
+        raise checksums.damaged(folder / _MODEL, "it has no input or no output")
+    return model
 
 
 def _convert(network: FrozenNetwork, calibration: NDArray[Any] | None) -> Any:

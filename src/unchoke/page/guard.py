@@ -68,7 +68,7 @@ class Guard:
         self._app = app
         self._port = port
         self._any_number = is_any_address(host)
-        self._names = set(_LOOPBACK) if is_loopback(host) or self._any_number else {host}
+        self._names = {host, *(_LOOPBACK if is_loopback(host) or self._any_number else ())}
         self.token = secrets.token_urlsafe(32)
         self._unused: str | None = self.token
         self._key = secrets.token_urlsafe(32)

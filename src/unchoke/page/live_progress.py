@@ -77,6 +77,10 @@ class LiveWatch:
             self._hear(one.event)
         return bool(told) or self._reader.started_anew
 
+    def is_of(self, process: int) -> bool:
+        """Whether that process told this: the one that works now may count nothing, and leaves what was told before it."""
+        return self._reader.process == process
+
     def _hear(self, event: Any) -> None:
         if isinstance(event, StageStarted):
             self.stages[event.stage] = StageView(event.stage, event.detail)

@@ -6,7 +6,6 @@ opened when it is first asked; both stay open until a newer run is there.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import ignore
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.units import format_number
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.curation.curation import FINDINGS
@@ -115,7 +114,7 @@ class PageAnswers:
             return []
         if self._read[0] != stamp:
             try:
-                self._read = (stamp, [DataFinding.from_dict(one) for one in json.loads(read_plain(file))["findings"]])
+                self._read = (stamp, [DataFinding.from_dict(one) for one in parse_json(read_plain(file))["findings"]])
             except (ValueError, KeyError, TypeError) as error:
                 again = f"unchoke curate{out_option(self._workspace.root)}"
                 raise DataError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -10,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from unchoke.core.errors import UsageError
+from unchoke.core.input_file import parse_json
 from unchoke.data.corrections import GROUP, LABEL, VALUE
 from unchoke.page.page_sources import ReviewItem
 from unchoke.page.page_state import PageState, read_body, show, state_of
@@ -38,7 +38,7 @@ async def undo(request: Request) -> Response:
 async def _written(request: Request, act: Any) -> Response:
     body = await read_body(request, most_bytes=_MOST_BYTES)
     try:
-        told = json.loads(body or b"{}")
+        told = parse_json(body or b"{}")
     except ValueError:
         told = None
     if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):

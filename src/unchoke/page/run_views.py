@@ -59,8 +59,9 @@ def render_live(state: PageState, watch: LiveWatch) -> str:
     watch.look()
     is_owned = state.workspace.is_owned()
     name = state.running() if is_owned else ""
-    stages = list(watch.stages.values()) if is_owned else []
-    charts = watch.charts() if is_owned else []
+    is_told = is_owned and watch.is_of(state.workspace.owner())
+    stages = list(watch.stages.values()) if is_told else []
+    charts = watch.charts() if is_told else []
     return state.render("live.html.j2", {"is_owned": is_owned, "run": name, "stages": stages, "charts": charts})
 
 

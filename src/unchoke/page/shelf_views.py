@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import shlex
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from unchoke.core import listing
 from unchoke.core.errors import DataError
 from unchoke.core.findings import Finding, rank
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.record import RunRecord
 from unchoke.page.page_sources import IMAGE, PREDICTION, SceneMask
 from unchoke.page.page_state import PageState, show, state_of
@@ -138,7 +137,7 @@ def _linted(file: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        kept = json.loads(read_plain(file))
+        kept = parse_json(read_plain(file))
         found = [describe_finding(Finding(**row)) for row in kept["findings"]]
         unread = [f"{one['path']}: {one['message']}" for one in kept["problems"]]
         told = {"command": shlex.join(["unchoke", "lint", *kept["words"]]), "when": moment(kept["when"])}
@@ -152,7 +151,7 @@ def _linted(file: Path) -> dict[str, Any] | None:
 def _found_in(file: Path) -> list[dict[str, Any]]:
     """What `unchoke profile -- …` found in a script, the worst first."""
     try:
-        plain = json.loads(read_plain(file))
+        plain = parse_json(read_plain(file))
         return [describe_finding(one) for one in rank([Finding(**row) for row in plain])]
     except (ValueError, TypeError) as error:
         raise DataError(

@@ -115,6 +115,8 @@ class ProgressReader:
         self._offset = 0
         self._rest = b""
         self.started_anew = False
+        self.process = 0
+        """The process whose file it is, as it said itself."""
 
     def read(self) -> list[ToldEvent]:
         """What was written since the last call."""
@@ -125,6 +127,7 @@ class ProgressReader:
                 self.started_anew = identity != self._identity or file.seek(0, 2) < self._offset
                 if self.started_anew:
                     self._identity, self._offset, self._rest = identity, 0, b""
+                    self.process = _process_of(head)
                 file.seek(self._offset)
                 added = file.read()
         except FileNotFoundError:
@@ -134,6 +137,13 @@ class ProgressReader:
         self._offset += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")
         return [told for line in lines if (told := _parse(line)) is not None]
+
+
+def _process_of(head: bytes) -> int:
+    try:
+        return int(json.loads(head)["pid"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def _parse(line: bytes) -> ToldEvent | None:

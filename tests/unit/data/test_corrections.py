@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,31 @@ def test_lines_are_added_behind_what_somebody_wrote_by_hand(tmp_path: Path) -> N
         ("a/1.jpg", LABEL, "b"),
         ('odd "name", here.jpg', USE, KEEP),
     ]
+
+
+def test_lines_of_other_programs_stay(tmp_path: Path) -> None:
+    """They append without our lock, between our lines."""
+    file = written(tmp_path / "corrections.csv", Correction("first.jpg", USE, DROP))
+    code = (
+        "import sys, time\nfor n in range(200):\n"
+        "    open(sys.argv[1], 'a').write(f'{n}.jpg,use,keep,them,\\n')\n    time.sleep(0.002)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(file)]) as other:
+        ours = 0
+        while other.poll() is None:
+            append_corrections(file, [Correction(f"ours {ours}.jpg", USE, DROP)])
+            ours += 1
+    found = {line.photo for line in load_corrections(file).lines}
+    assert found == {"first.jpg", *(f"{n}.jpg" for n in range(200)), *(f"ours {n}.jpg" for n in range(ours))}
+
+
+def test_file_that_is_not_utf8_takes_no_lines(tmp_path: Path) -> None:
+    file = tmp_path / "corrections.csv"
+    file.write_bytes("photo,what,value\näpfel.jpg,use,drop\n".encode("latin-1"))
+    before = file.read_bytes()
+    with refused("unreadable-corrections"):
+        append_corrections(file, [Correction("a.jpg", USE, KEEP)])
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize(

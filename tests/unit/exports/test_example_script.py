@@ -25,7 +25,7 @@ def test_files_of_a_scene_are_told_apart_by_their_bands(tmp_path: Path) -> None:
     files = ["B2", "B10", "B3"]
     script = render_script("onnx", "masks", files).replace(RUNTIMES["onnx"].opened, "").replace("import onnxruntime\n", "")
     (tmp_path / SCRIPT).write_text(script, encoding="utf-8")
-    facts = {"window_px": 64, "overlap_px": 8, "scale": {}, "files": files}
+    facts = {"window_px": 64, "overlap_px": 8, "scale": {}, "files": files, "sha256": {}}
     (tmp_path / FACTS).write_text(json.dumps(facts), encoding="utf-8")
     shipped = load_script(tmp_path)
     assert "SCENE_B2.tif SCENE_B10.tif SCENE_B3.tif MASK.tif" in shipped.__doc__
@@ -41,7 +41,7 @@ def test_it_refuses_what_predict_refuses(tmp_path: Path) -> None:
     """The part that reads photos; there is no model here to open."""
     script = render_script("onnx", "values").replace(RUNTIMES["onnx"].opened, "").replace("import onnxruntime\n", "")
     (tmp_path / SCRIPT).write_text(script, encoding="utf-8")
-    (tmp_path / FACTS).write_text(json.dumps({"jpeg_cover_px": None, "least_px": [4, 2]}), encoding="utf-8")
+    (tmp_path / FACTS).write_text(json.dumps({"jpeg_cover_px": None, "least_px": [4, 2], "sha256": {}}), encoding="utf-8")
     read_pixels = load_script(tmp_path).read_pixels
     values = {
         "float.tif": np.ones((8, 8), np.float32),

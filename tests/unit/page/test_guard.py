@@ -51,6 +51,12 @@ def test_another_host_name_is_refused_with_the_cookie(finished: Path) -> None:
     assert [(one, answer) for one, answer in zip(asked, answers, strict=True) if answer != 403] == []
 
 
+def test_its_own_address_is_let_in(tmp_path: Path) -> None:
+    guard = make_guard(tmp_path, host="127.0.0.2")
+    found = stranger(guard).get(ENTRANCE, params={"token": guard.token}, headers={"Host": f"127.0.0.2:{PORT}"})
+    assert found.status_code == 200
+
+
 def test_only_our_own_pages_may_write(workspace: Path) -> None:
     client = guest(workspace)
     asked = [(path, origin) for method, path in CASES if method == "POST" for origin in ORIGINS]

@@ -52,6 +52,16 @@ def test_what_is_told_is_read_back_as_it_grows(tmp_path: Path) -> None:
     assert watch.stages["train"].words == ["5 of 100 epochs", "2.0 epochs/s", "47.5 s left"]
 
 
+def test_stages_of_an_earlier_command_are_not_shown_as_the_present_one(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    tell(workspace, [StageStarted("train"), progress(5)])
+    client = guest(tmp_path)
+    with workspace.own():
+        assert "5 of 100 epochs" in client.get("/").text
+        (workspace.root / ".owner").write_text("1")
+        assert "5 of 100 epochs" not in client.get("/").text
+
+
 def test_jobs_done_and_left_are_counted(tmp_path: Path) -> None:
     tell(Workspace(tmp_path), [StageStarted("extract"), progress(640, 1000, "extract", jobs_done=10, jobs_total=16)])
     watch = LiveWatch(Workspace(tmp_path))

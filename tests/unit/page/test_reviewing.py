@@ -235,3 +235,22 @@ def test_findings_without_photos_are_there_to_be_read(tmp_path: Path) -> None:
     page = guest(tmp_path).get("/review").text
     assert "Nothing to decide" in page
     assert "scene &#39;s3&#39; is contradicted" in page
+
+
+@pytest.mark.parametrize("content", ["photo,what,value\näpfel.jpg,use,drop\n".encode("latin-1"), b"photo,what,value\nhalf a li"])
+def test_file_that_cannot_be_read_is_told_and_takes_no_line(reviewed: Path, content: bytes) -> None:
+    file = reviewed / "corrections.csv"
+    client = guest(reviewed)
+    page = client.get("/review").text
+    file.write_bytes(content)
+    told = {"act": "drop", "finding": finding_in(page), "photo": photo_id(A)}
+    assert client.post("/decide", json=told, headers=OWN).status_code == 400
+    assert client.get("/review").status_code == 400
+    assert file.read_bytes() == content
+
+
+def test_json_nested_too_deeply_is_told(reviewed: Path) -> None:
+    client, deep = guest(reviewed), "[" * 200_000
+    assert client.post("/decide", content=deep, headers=OWN).status_code == 400
+    (reviewed / "curation" / "findings.json").write_text(deep)
+    assert client.get("/review").status_code == 400
