@@ -59,9 +59,9 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._opened_s = time.monotonic()
-        silent = [one for one in self.connections if isinstance(one, _Connection) and one.cycle is None]
         if len(self.connections) > _MOST_CONNECTIONS:
-            min(silent or [self], key=lambda one: one._opened_s).transport.abort()
+            silent = [one for one in self.connections if isinstance(one, _Connection) and one.cycle is None]
+            min(silent, key=lambda one: one._opened_s).transport.abort()  # this one at least is silent
         self._header_timer = self.loop.call_later(_HEADER_S, self._stop_waiting)
 
     def connection_lost(self, exc: Exception | None) -> None:
