@@ -81,19 +81,16 @@ class SharedBlock:
         if hasattr(os, "memfd_create"):  # not bounded by the size of /dev/shm, which containers keep small
             self._fd = os.memfd_create("unchoke-readers")
             self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
-            self._file: Path | None = None
         else:
             self._fd, self.path = tempfile.mkstemp(prefix="unchoke-readers-")
-            self._file = Path(self.path)
         os.ftruncate(self._fd, num_bytes)
-        self._map = mmap.mmap(self._fd, num_bytes)
-        self.view = memoryview(self._map)
+        self.view = memoryview(mmap.mmap(self._fd, num_bytes))
 
     def close(self) -> None:
         """Give the memory back, as far as nobody looks at it any more."""
         os.close(self._fd)
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+        if not hasattr(os, "memfd_create"):
+            Path(self.path).unlink(missing_ok=True)
 
 
 @dataclass

@@ -133,38 +133,34 @@ class WorkerPool(Generic[T, R]):
 
     def _start(self) -> _Worker[T]:
         """A new worker. The process that workers are forked from may have died: the next try starts another."""
-        while True:
-            try:
-                return self._start_once()
-            except (EOFError, ConnectionError) as error:
-                self._count_stillborn(f"could not be forked ({type(error).__name__})")
-
-    def _start_once(self) -> _Worker[T]:
         context: Any = self._context
         spawned = context.get_start_method() == "spawn"
         tied = spawned and threading.current_thread() is threading.main_thread()  # else another process or thread is its parent
-        try:
-            ours, theirs = context.Pipe(duplex=True)
+        while True:
             try:
-                process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
-                hidden = nullcontext() if self._import_main else main_script_hidden()
-                with hidden, stop_signals_held_back(), _children_allowed():
-                    process.start()
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            raise MachineError(
-                f"too many open files to start {self._size} worker processes",
-                code="too-many-open-files",
-                why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
-                try_=f"run the same command again with --workers {max(1, self._size // 2)}",
-            ) from error
-        return _Worker(process, ours)
+                ours, theirs = context.Pipe(duplex=True)
+                try:
+                    process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
+                    hidden = nullcontext() if self._import_main else main_script_hidden()
+                    with hidden, stop_signals_held_back(), _children_allowed():
+                        process.start()
+                except BaseException:
+                    ours.close()
+                    raise
+                finally:
+                    theirs.close()
+                return _Worker(process, ours)
+            except (EOFError, ConnectionError) as error:
+                self._count_stillborn(f"could not be forked ({type(error).__name__})")
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                raise MachineError(
+                    f"too many open files to start {self._size} worker processes",
+                    code="too-many-open-files",
+                    why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
+                    try_=f"run the same command again with --workers {max(1, self._size // 2)}",
+                ) from error
 
     def _receive(self, worker: _Worker[T]) -> None:
         """Take one message from a busy worker: that it is ready, that it cannot start, or an outcome; or notice that it died."""
@@ -180,25 +176,27 @@ class WorkerPool(Generic[T, R]):
             answer = Outcome(None, error=failure, traceback_text=traceback.format_exc())
         if worker.ready:
             self._idle.append(self._busy.pop(worker.connection))
-            self._answer(worker, answer)
+            self._answers.append(replace(answer, task=worker.task))
         elif answer.error is None:
             worker.ready, self._stillborn = True, 0
         else:
             answer.error.add_note(f"in the set-up of a worker process:\n{answer.traceback_text}")
             raise answer.error
 
-    def _answer(self, worker: _Worker[T], answer: Outcome[Any, Any]) -> None:
-        task, worker.task = worker.task, None
-        self._answers.append(replace(answer, task=task))
-
     def _lost(self, worker: _Worker[T]) -> None:
         self._busy.pop(worker.connection)
-        self._answer(worker, Outcome(None, error=WorkerDied(f"the worker process {self._bury(worker)}")))
+        task: Any = worker.task
+        self._answers.append(Outcome(task, error=WorkerDied(f"the worker process {self._bury(worker)}")))
 
     def _bury(self, worker: _Worker[T]) -> str:
         """Let go of a dead worker and say how it ended; several that never got ready mean that none will."""
         worker.process.join(_LEAVE_WITHIN_S)
-        how = _describe_exit(worker.process.exitcode)
+        code = worker.process.exitcode
+        how = "stopped answering" if code is None else f"ended by itself with exit code {code}"
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            how = f"was ended by {name}"
+            how += " (often the system's answer to too little memory)" if name == "SIGKILL" else ""
         _release(worker)
         if not worker.ready:
             self._count_stillborn(how)
@@ -214,19 +212,6 @@ class WorkerPool(Generic[T, R]):
                 " `if __name__ == '__main__'` guard, does this",
                 try_="run the same command again with --workers 1",
             )
-
-
-def _describe_exit(code: int | None) -> str:
-    if code is None:
-        return "stopped answering"
-    if code >= 0:
-        return f"ended by itself with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    hint = " (often the system's answer to too little memory)" if name == "SIGKILL" else ""
-    return f"was ended by {name}{hint}"
 
 
 def _release(worker: _Worker[Any]) -> None:

@@ -99,7 +99,7 @@ class QuarantineRow:
     times: int = 1
 
     def to_dict(self) -> dict[str, str | int]:
-        return {"sample_id": self.sample_id, "path": self.path, "stage": self.stage, "reason": self.reason, "times": self.times}
+        return asdict(self)
 
 
 def save_quarantine(file: Path, entries: Iterable[QuarantineRow]) -> list[QuarantineRow]:

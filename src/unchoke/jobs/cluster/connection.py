@@ -60,8 +60,13 @@ class Cluster:
         """The nodes that answer now, in the order of their addresses; a `MachineError` where the cluster itself is gone."""
         with explained(self.address):
             listed = within(lambda: self.ray.nodes(), seconds=30.0)
-        alive = [_node(row) for row in listed if row.get("Alive")]
-        return sorted(alive, key=lambda node: (node.name, node.address, node.node_id))
+        found = []
+        for row in (row for row in listed if row.get("Alive")):
+            cpus, gpus, memory_bytes = (int((row.get("Resources") or {}).get(name, 0)) for name in ("CPU", "GPU", "memory"))
+            address = str(row.get("NodeManagerAddress"))
+            name = str(row.get("NodeManagerHostname") or address)
+            found.append(ClusterNode(str(row["NodeID"]), name, address, cpus, gpus, memory_bytes))
+        return sorted(found, key=lambda node: (node.name, node.address, node.node_id))
 
     def in_words(self) -> str:
         """How many nodes answer now."""
@@ -179,47 +184,31 @@ def explained(address: str) -> Iterator[None]:
 def _explain(address: str, error: Exception) -> MachineError:
     text = " ".join(str(error).split())
     short = f"{type(error).__name__}: {text[:300]}"
+    host = address.removeprefix("ray://").rpartition(":")[0] or address
     if re.search(r"authenticat|authoriz|token", f"{type(error).__name__} {text}", re.IGNORECASE):
         return _not_let_in(address, f"its token is another one, or one side has none ({short})")
-    if "NOT_FOUND" in text:  # another cluster answers at its address, which has never heard of this program
-        return MachineError(
-            f"the cluster at {address} was started anew, or its head was",
-            code="cluster-restarted",
-            why="what this program had there is gone; what is finished here is kept",
-            try_="run the same command again: it goes on from here",
-        )
-    if "ersion mismatch" in text:
-        return MachineError(
-            f"the cluster at {address} runs other versions",
-            code="cluster-versions-differ",
-            why=text[:400],
-            try_="the same Ray and the same Python on every machine: pip install 'unchoke[ray]' in the same Python there",
-        )
-    if address == "auto" and isinstance(error, ConnectionError):
-        return MachineError(
-            "this machine is part of no cluster",
-            code="cluster-not-found",
-            why="--on auto looks for one that runs here, and found none",
-            try_=f"ray start --address=HEAD:{GCS_PORT}, or name the cluster: --on ray://HEAD:{CLIENT_PORT}",
-        )
-    host = address.removeprefix("ray://").rpartition(":")[0] or address
-    if not address.startswith("ray://") and isinstance(error, ConnectionError):
-        return MachineError(
-            f"the cluster at {address} does not take this machine in",
-            code="cluster-refuses-machine",
-            why=f"something listens there, but HOST:PORT is for machines that are part of the cluster, with its token ({short})",
-            try_=f"--on ray://{host}:{CLIENT_PORT} from outside the cluster; the token of the cluster in RAY_AUTH_TOKEN_PATH",
-        )
     if "client connection timeout" in text:
-        return _not_let_in(
-            address, "something listens there and does not answer: mostly the token is another one, or one side has none"
-        )
-    return MachineError(
-        f"the cluster at {address} does not answer",
-        code="cluster-silent",
-        why=short,
-        try_="`ray status` on its head says whether it runs; then run the same command again: what is finished is kept",
-    )
+        why = "something listens there and does not answer: mostly the token is another one, or one side has none"
+        return _not_let_in(address, why)
+    if "NOT_FOUND" in text:  # another cluster answers at its address, which has never heard of this program
+        what, code = f"the cluster at {address} was started anew, or its head was", "cluster-restarted"
+        why = "what this program had there is gone; what is finished here is kept"
+        try_ = "run the same command again: it goes on from here"
+    elif "ersion mismatch" in text:
+        what, code, why = f"the cluster at {address} runs other versions", "cluster-versions-differ", text[:400]
+        try_ = "the same Ray and the same Python on every machine: pip install 'unchoke[ray]' in the same Python there"
+    elif address == "auto" and isinstance(error, ConnectionError):
+        what, code = "this machine is part of no cluster", "cluster-not-found"
+        why = "--on auto looks for one that runs here, and found none"
+        try_ = f"ray start --address=HEAD:{GCS_PORT}, or name the cluster: --on ray://HEAD:{CLIENT_PORT}"
+    elif not address.startswith("ray://") and isinstance(error, ConnectionError):
+        what, code = f"the cluster at {address} does not take this machine in", "cluster-refuses-machine"
+        why = f"something listens there, but HOST:PORT is for machines that are part of the cluster, with its token ({short})"
+        try_ = f"--on ray://{host}:{CLIENT_PORT} from outside the cluster; the token of the cluster in RAY_AUTH_TOKEN_PATH"
+    else:
+        what, code, why = f"the cluster at {address} does not answer", "cluster-silent", short
+        try_ = "`ray status` on its head says whether it runs; then run the same command again: what is finished is kept"
+    return MachineError(what, code=code, why=why, try_=try_)
 
 
 def _refuse_silence(where: str) -> None:
@@ -278,15 +267,3 @@ def _hush(ray: Any) -> None:
     LogstreamClient.stdstream = LogstreamClient.log = lambda *_arguments, **_options: None
     logging.getLogger(LogstreamClient.__module__).disabled = True
     ray._private.worker.print_to_stdstream = lambda *_arguments, **_options: None
-
-
-def _node(row: dict[str, Any]) -> ClusterNode:
-    resources = row.get("Resources") or {}
-    return ClusterNode(
-        node_id=str(row["NodeID"]),
-        name=str(row.get("NodeManagerHostname") or row.get("NodeManagerAddress")),
-        address=str(row.get("NodeManagerAddress")),
-        cpus=int(resources.get("CPU", 0)),
-        gpus=int(resources.get("GPU", 0)),
-        memory_bytes=int(resources.get("memory", 0)),
-    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core.errors import list_some
-from unchoke.core.findings import Finding
+from unchoke.core.findings import Finding, Severity
 from unchoke.jobs.cluster.connection import KEEPALIVE, Cluster, ClusterNode
 from unchoke.jobs.cluster.hosts import on_node, versions
 from unchoke.machine.detect import detect_machine
@@ -100,53 +100,37 @@ def _clock_off(ray: Any, node: ClusterNode) -> float:
 
 def diagnose_nodes(reports: Sequence[NodeReport]) -> list[Finding]:
     """What could go wrong between these nodes and the machine this runs on."""
-    here, token = versions(), token_digest()
-    fix = "install the same unchoke there, in the Python that runs Ray: pip install 'unchoke[ray]'"
-    findings = [
-        Finding("node-silent", f"{report.node} cannot be used: {report.problem}", severity="error", stage="cluster", fix=fix)
-        for report in reports
-        if report.problem
-    ]
+    here, token, findings = versions(), token_digest(), list[Finding]()
+
+    def find(code: str, message: str, fix: str, *, wrong: bool = False, **evidence: Any) -> None:
+        severity: Severity = "error" if wrong else "warning"
+        stage = "cluster" if code == "node-silent" else "index"
+        findings.append(Finding(code, message, severity=severity, stage=stage, evidence=evidence, fix=fix))
+
     for report in reports:
-        findings += _differences(report, here, token)
-    unwatched = [report.node.name for report in reports if not report.problem and not report.keepalive]
-    if unwatched:
-        findings.append(
-            Finding(
-                "no-keepalive",
-                f"{list_some(unwatched)} would not notice that another machine fell silent",
-                evidence={"nodes": unwatched},
-                fix=" ".join(f"{name}={value}" for name, value in KEEPALIVE.items()) + " in front of `ray start` there",
-            )
-        )
-    if any(not report.token for report in reports if not report.problem):
-        findings.append(
-            Finding(
-                "no-token",
-                "whoever reaches the cluster's ports may run anything on it: it asks for no token",
-                fix="RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE for every `ray start`, and here",
-            )
-        )
+        if report.problem:
+            fix = "install the same unchoke there, in the Python that runs Ray: pip install 'unchoke[ray]'"
+            find("node-silent", f"{report.node} cannot be used: {report.problem}", fix, wrong=True)
+    heard = [report for report in reports if not report.problem]
+    for report in heard:
+        name, found = report.node.name, report.versions or here
+        if found["unchoke"] != here["unchoke"]:
+            fix = "the same version everywhere: pip install 'unchoke[ray]'"
+            find("other-unchoke", f"{name} has another unchoke and is not used", fix, wrong=True)
+        differ = [one for one in _NUMBERS if found[one] != here[one]]
+        if others := [f"{one} {found[one] or 'missing'} instead of {here[one] or 'none'}" for one in differ]:
+            message = f"{name} has {list_some(others)}: it is used if its features agree"
+            find("other-versions", message, "the same versions, where features are to be equal to the last bit")
+        if abs(report.clock_off_s) > _CLOCKS_APART_S:
+            message = f"the clock of {name} is {report.clock_off_s:+.1f} s off"
+            find("clock-off", message, "NTP on every machine: times in records and token checks rest on it")
+        if report.token and token and report.token != token:
+            find("other-token", f"{name} was started with another token", "one token everywhere", wrong=True)
+    if unwatched := [report.node.name for report in heard if not report.keepalive]:
+        message = f"{list_some(unwatched)} would not notice that another machine fell silent"
+        fix = " ".join(f"{name}={value}" for name, value in KEEPALIVE.items()) + " in front of `ray start` there"
+        find("no-keepalive", message, fix, nodes=unwatched)
+    if any(not report.token for report in heard):
+        message = "whoever reaches the cluster's ports may run anything on it: it asks for no token"
+        find("no-token", message, "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE for every `ray start`, and here")
     return findings
-
-
-def _differences(report: NodeReport, here: Mapping[str, str], token: str) -> list[Finding]:
-    if report.versions is None:
-        return []
-    name, found = report.node.name, []
-    if report.versions["unchoke"] != here["unchoke"]:
-        fix = "the same version everywhere: pip install 'unchoke[ray]'"
-        found.append(Finding("other-unchoke", f"{name} has another unchoke and is not used", severity="error", fix=fix))
-    differ = [one for one in _NUMBERS if report.versions[one] != here[one]]
-    others = [f"{one} {report.versions[one] or 'missing'} instead of {here[one] or 'none'}" for one in differ]
-    if others:
-        message = f"{name} has {list_some(others)}: it is used if its features agree"
-        found.append(Finding("other-versions", message, fix="the same versions, where features are to be equal to the last bit"))
-    if abs(report.clock_off_s) > _CLOCKS_APART_S:
-        message = f"the clock of {name} is {report.clock_off_s:+.1f} s off"
-        found.append(Finding("clock-off", message, fix="NTP on every machine: times in records and token checks rest on it"))
-    if report.token and token and report.token != token:
-        found.append(
-            Finding("other-token", f"{name} was started with another token", severity="error", fix="one token everywhere")
-        )
-    return found
