@@ -429,7 +429,7 @@ def _join_same_place(found: list[Found]) -> list[Found]:
         groups.setdefault((item.place.cell, item.place.line, item.finding.stage), []).append(item)
     joined = []
     for group in groups.values():
-        lead, *rest = sorted(group, key=lambda item: _KINDS.index(item.finding.kind or "choke"))
+        lead, *rest = sorted(group, key=lambda item: (_KINDS.index(item.finding.kind or "choke"), not item.edits))
         if rest:
             also = [{name: getattr(item.finding, name) for name in ("code", "cell", "line", "message", "fix")} for item in rest]
             lead = replace(lead, finding=replace(lead.finding, evidence={**lead.finding.evidence, "also": also}))

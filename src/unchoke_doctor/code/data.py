@@ -83,6 +83,13 @@ KNOWN_SIZES = (
     (re.compile(r"airbus-?ship|inria.?aerial", re.IGNORECASE), (768, 768)),
     (re.compile(r"cassava|camvid", re.IGNORECASE), (800, 600)),
     (re.compile(r"state-?farm|ham10000|skin-?cancer-?mnist", re.IGNORECASE), (600, 450)),
+    (re.compile(r"\bvdd\b|semantic-?drone|aerial-?drone|uavid", re.IGNORECASE), (4000, 3000)),
+    (re.compile(r"potsdam|landcover-?ai|massachusetts-?(?:roads|buildings)", re.IGNORECASE), (1500, 1500)),
+    (re.compile(r"levir|loveda|\bdota\b|\bdfc2\d{3}", re.IGNORECASE), (1024, 1024)),
+    (re.compile(r"bone-?age|rsna-?bone|\bmura\b|breakhis|\bbach\b", re.IGNORECASE), (1500, 2000)),
+    (re.compile(r"idrid|messidor|retinal?-?(?:disease|fundus)|\bodir|glaucoma", re.IGNORECASE), (2000, 1500)),
+    (re.compile(r"dogs?-?vs-?cats|cats?-?(?:and|vs)-?dogs?|dog-?breed|oxford-?pets?|imagenet(?!te)", re.IGNORECASE), (500, 375)),
+    (re.compile(r"flowers?-?102|102-?flowers?|\bcub-?200|stanford-?cars|food-?101", re.IGNORECASE), (600, 500)),
 )
 # Known sets of small images, and the edge of these.
 SMALL_SETS = (

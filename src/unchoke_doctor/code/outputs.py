@@ -37,7 +37,7 @@ _IMAGES = (
     re.compile(
         r"train\w*\W+(?:images|samples|examples|data ?set|set|size|data)\b[\w ]{0,16}\W{1,12}(\d{3,7})(?![\d.]*\d)", re.IGNORECASE
     ),
-    re.compile(r"(?<!batch of )(?<!batches of )\b(\d{2,7}) (?:images|samples|pictures|photos)\b", re.IGNORECASE),
+    re.compile(r"^\W*(?:found|loaded|total)?\W*(\d{2,7}) (?:images|samples|pictures|photos)\b", re.IGNORECASE | re.MULTILINE),
 )  # fmt: skip
 _GPU = re.compile(
     r"\b(Tesla \w+|NVIDIA (?:GeForce |RTX |A|H|L|T)[\w -]*\w|GeForce [RG]TX \d+\w*(?: Ti)?|Quadro \w+|A100|V100|P100|RTX \d{4})"

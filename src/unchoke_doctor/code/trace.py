@@ -184,6 +184,8 @@ def _item(program: Program, node: ast.Subscript) -> Iterator[ast.expr]:
             yield base.elts[key]
         elif isinstance(base, ast.Call) and program.name(base) == "dict":
             yield from (word.value for word in base.keywords if word.arg == key)
+        elif isinstance(base, ast.Call) and program.name(base) == "vars" and (default := parser_defaults(program).get(str(key))):
+            yield default
     if isinstance(node.value, ast.Name):
         yield from _stored_item(program, node.value.id, key)
 

@@ -41,6 +41,8 @@ class Training:
     epochs: int | None
     data: ast.expr | None
     model: ast.expr | None
+    counts: bool = False
+    """The loop counts: each round is a pass over all data, or nothing tells."""
 
 
 @remembered
@@ -72,7 +74,8 @@ def _loops(program: Program) -> Iterator[Training]:
             outer = chain[chain.index(step) + 1 :]
             epochs = _passes(program, outer)
             data = step.iter if isinstance(step, ast.For | ast.AsyncFor) else None
-            yield Training(kind, step, tuple(outer), epochs, data, _stepped_model(program, step))
+            counts = data is None or bool(list(_counters(program, data)))
+            yield Training(kind, step, tuple(outer), epochs, data, _stepped_model(program, step), counts)
 
 
 def _is_no_step(program: Program, call: ast.Call) -> bool:

@@ -175,6 +175,13 @@ Check = Callable[[Case], Iterator[Hit]]
 
 
 def load_rule(code: str) -> Check:
-    """The question of a rule; `no-workers` and `few-workers` share a file."""
-    module = import_module(f"unchoke_doctor.rules.{'workers' if code.endswith('-workers') else code.replace('-', '_')}")
-    return getattr(module, "check_few" if code == "few-workers" else "check")  # type: ignore[no-any-return]
+    """The question of a rule."""
+    file, name = _SHARED.get(code, (code.replace("-", "_"), "check"))
+    return getattr(import_module(f"unchoke_doctor.rules.{file}"), name)  # type: ignore[no-any-return]
+
+
+_SHARED = {
+    "no-workers": ("workers", "check"),
+    "few-workers": ("workers", "check_few"),
+}
+"""Rules that share a file with another one."""

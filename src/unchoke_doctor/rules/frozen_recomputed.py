@@ -21,7 +21,7 @@ _KERAS_LAYERS = (
     "RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast", "RandomBrightness", "RandomCrop",
 )  # fmt: skip
 _FEWEST_EPOCHS = 3
-_MANY_EPOCHS = 8
+_MANY_EPOCHS = 5
 """From when on the validation images alone, which stay the same, are worth the change."""
 
 
@@ -67,7 +67,7 @@ def _hit(case: Case, freeze: _Freeze, training: Training, name: str) -> Hit:
         )
     places = [freeze.node, *([training.node] if program.is_own(training.node) else [])]
     said = f"`{name}` is frozen and {told}, yet {often} runs all images through it again"
-    brief = bool(steps) and (training.epochs or 0) < _MANY_EPOCHS
+    brief = bool(steps) and training.epochs is not None and training.epochs < _MANY_EPOCHS
     return case.hit(places, said, fix, "note" if brief else "choke", frozen=name, augmentation=steps)
 
 

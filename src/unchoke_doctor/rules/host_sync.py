@@ -16,6 +16,10 @@ _CLEANS = {
     "gc.collect": "walks through all Python objects",
     "torch.cuda.synchronize": "makes the CPU wait for the GPU",
 }
+_WRITES = frozenset({
+    "add_image", "add_images", "add_figure", "add_histogram", "savefig", "imsave", "imwrite", "save_image", "save_weights",
+    "save_checkpoint", "to_csv", "clear_output",
+})  # fmt: skip
 _CLOCKS = frozenset({"time", "perf_counter", "elapsed_time", "monotonic"})
 _DEVICE = re.compile(r"cuda|\.to\(|mps|accelerat", re.IGNORECASE)
 _MASKS = re.compile(r"mask|unet|segment|pixel", re.IGNORECASE)
@@ -26,6 +30,7 @@ _MANY = 6
 
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
+    yield from _written(case)
     if not _DEVICE.search(case.texts) or (case.outputs.on_cpu and not case.outputs.gpu):
         return
     yield from _pixel_metrics(case)
@@ -42,6 +47,22 @@ def check(case: Case) -> Iterator[Hit]:
             yield case.hit(cleans, said, "take it out of the loop over batches; once per epoch is enough", calls=names)
         if reads := [call for call in every if _reads(call)]:
             yield _reading(case, training, reads)
+
+
+def _written(case: Case) -> Iterator[Hit]:
+    """Pictures, figures and files that are made at every step of a training."""
+    program, found = case.program, []
+    methods = [program.method(owner, "training_step") for owners in program.classes.values() for owner in owners]
+    blocks: list[ast.AST] = [method for method in methods if method is not None]
+    blocks += [one.node for one in case.trainings if one.kind in ("torch", "tape") and not one.counts]
+    for block in blocks:
+        for call in program.calls_in(block) if program.is_own(block) else ():
+            writes = program.last(call) in _WRITES or program.name(call) in ("torch.save", "json.dump", "pickle.dump")
+            if writes and not _is_rare(program, call, block):
+                found.append(call)
+    if found:
+        said = f"`{program.text(found[0].func)}` at every training step: the step waits until it is drawn or written"
+        yield case.hit(found, said, "do it every hundredth step (`if step % 100 == 0:`) or once per epoch")
 
 
 def _reads_per_sample(case: Case) -> Iterator[Hit]:

@@ -14,7 +14,7 @@ from unchoke_doctor.finding import Basis, Kind
 from unchoke_doctor.rules import Case, Hit
 
 _LARGE_BYTES = 4e9
-_LARGE_PX = 200
+_LARGE_PX = 128
 _FEW = 500
 _MASKS = re.compile(r"mask|label|annot|target|size|shape|^y(?:_|$)", re.IGNORECASE)
 # Calls that make an image of an image; everything else (features, sums, shapes) is small.
@@ -49,6 +49,27 @@ def check(case: Case) -> Iterator[Hit]:
         seen.add(loop)
         if case.images is None or case.images >= _FEW:
             yield _hit(case, node, name, facts)
+    yield from _copies(case)
+
+
+def _copies(case: Case) -> Iterator[Hit]:
+    """`images = np.append(images, [image])`: each round copies everything that was collected before."""
+    program = case.program
+    for call in program.own_calls("append", "vstack", "concatenate", "concat", "row_stack"):
+        statement, loop = program.statement(call), program.loop(call)
+        targets = [program.text(target) for target in getattr(statement, "targets", ())]
+        held = [program.text(part) for arg in call.args[:1] for part in getattr(arg, "elts", [arg])]
+        if (
+            not isinstance(loop, ast.For)
+            or not set(targets) & set(held)
+            or not program.name(call).startswith(("numpy.", "tensorflow."))
+        ):
+            continue
+        if not handful(program, loop) and any(is_decode(program, one) for part in loop.body for one in program.reached(part)):
+            said = f"`{program.text(call)}` copies all images collected so far for each new one"
+            yield case.hit(
+                [call], said, "append to a list and call `np.stack` once after the loop, or fill an array that was made before"
+            )
 
 
 def _hit(case: Case, node: ast.AST, name: str, facts: dict[str, object]) -> Hit:

@@ -12,6 +12,7 @@ from unchoke_doctor.code.trace import origins, values
 from unchoke_doctor.code.training import Training, own_node, torch_passes
 from unchoke_doctor.finding import Basis
 from unchoke_doctor.rules import Case, Hit
+from unchoke_doctor.rules.one_at_a_time import loop_over_samples
 from unchoke_doctor.units import format_seconds
 
 _MOVES = frozenset({
@@ -124,8 +125,13 @@ def is_move(program: Program, call: ast.Call) -> bool:
     devices = [word.value for word in call.keywords if word.arg == "device"]
     if program.last(call) == "to":
         devices = [*call.args, *devices][:1]
-        return bool(devices) and not _NO_DEVICE.search(text := program.text(devices[0])) and "cpu" not in text
-    return program.last(call) in _MOVES or any("cpu" not in program.text(device) for device in devices)
+        return bool(devices) and not _NO_DEVICE.search(program.text(devices[0])) and not _is_cpu(program, devices[0])
+    return program.last(call) in _MOVES or any(not _is_cpu(program, device) for device in devices)
+
+
+def _is_cpu(program: Program, device: ast.expr) -> bool:
+    """Is it the CPU whatever the machine has: `"cpu"`, `torch.device("cpu")`, a name for that?"""
+    return all("cpu" in (text := program.text(end, 200)) and "cuda" not in text for end in origins(program, device))
 
 
 def _extracting(program: Program) -> list[ast.Call]:
@@ -137,7 +143,8 @@ def _extracting(program: Program) -> list[ast.Call]:
         reached = [program.name(one) for end in makers for one in (end, *_init_calls(program, end))]
         trained = any(name.startswith(("torchvision.models", "timm.", "torch.hub")) for name in reached)
         found = [one for one in (call, *makers) if program.is_own(one)]
-        if found and (per_sample or isinstance(program.loop(call), LOOPS)) and (trained or (per_sample and not makers)):
+        looped = isinstance(program.loop(call), LOOPS) or loop_over_samples(program, call) is not None
+        if found and (per_sample or looped) and (trained or (per_sample and not makers)):
             return found
     return []
 

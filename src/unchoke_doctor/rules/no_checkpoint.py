@@ -21,7 +21,7 @@ _OTHER_SAVES = re.compile(
     re.IGNORECASE,
 )
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
-_LONG_S, _MANY_EPOCHS = {False: 180.0, True: 1200.0}, {False: 5, True: 20}
+_LONG_S, _MANY_EPOCHS = {False: 180.0, True: 1200.0}, {False: 3, True: 20}
 """From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
 _FIXES = {
     "keras": "give `fit` `callbacks=[keras.callbacks.ModelCheckpoint('best.keras', save_best_only=True), "

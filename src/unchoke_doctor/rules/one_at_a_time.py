@@ -31,7 +31,7 @@ def check(case: Case) -> Iterator[Hit]:
     for call in sorted(passes, key=program.order.__getitem__):
         if not (program.is_own(call) and call.args and _is_single(program, call.args[0])):
             continue
-        loop = _loop_over_samples(program, call)
+        loop = loop_over_samples(program, call)
         if loop is not None and loop not in done:
             done.add(loop)
             if isinstance(loop, FUNCTIONS):
@@ -52,8 +52,7 @@ def _loaders_of_one(case: Case) -> Iterator[Hit]:
     made = [
         one.call for one in loaders(program) if one.batch == 1 or all(argument(program, one.call, *w) == MISSING for w in words)
     ]
-    flows = program.calls_to("flow_from_directory", "flow_from_dataframe")
-    made += [call for call in flows if value(program, given(program, call, "batch_size")) == 1]
+    made += [call for call in program.calls if value(program, given(program, call, "batch_size")) == 1 and call not in made]
     loops = [loop for loop in program.loops if isinstance(loop, ast.For) and not trains_in(program, loop)]
     used = [loop.iter for loop in loops if any(program.contains(loop, one) for one in torch_passes(program))]
     fits = program.calls_to("predict", "evaluate", "predict_generator", "evaluate_generator")
@@ -115,7 +114,7 @@ def _is_step_of_one(program: Program, part: ast.AST) -> bool:
     return program.text(part.upper.left) == program.text(part.lower) and number(program, part.upper.right) == 1
 
 
-def _loop_over_samples(program: Program, node: ast.AST, deepest: int = 3) -> ast.AST | None:
+def loop_over_samples(program: Program, node: ast.AST, deepest: int = 3) -> ast.AST | None:
     """The loop over many samples around a pass, through functions; None for handfuls, figures, videos and training."""
     while (loop := program.loop(node)) is not None:
         polls = isinstance(loop, ast.While) and deepest < 3  # a program that waits for input calls it
@@ -130,7 +129,7 @@ def _loop_over_samples(program: Program, node: ast.AST, deepest: int = 3) -> ast
         return None
     if function in sample_functions(program):
         return function
-    found = [_loop_over_samples(program, call, deepest - 1) for call in program.callers(function)]
+    found = [loop_over_samples(program, call, deepest - 1) for call in program.callers(function)]
     handed = program.calls_to("apply", "progress_apply", "map")
     found += [call for call in handed if call.args and program.definition(call.args[0]) is function]
     return next((one for one in found if one is not None), None)

@@ -16,6 +16,7 @@ from unchoke_doctor.code.data import (
     is_decode,
     known_size,
     listed_transforms,
+    pipeline,
     random_steps,
     sample_functions,
     sample_work,
@@ -69,7 +70,11 @@ def _decoded_anew(case: Case) -> Iterator[Hit]:
     for training in case.trainings:
         if training.data is None or (training.epochs or 0) < _MANY_EPOCHS or random_steps(program, training.data):
             continue
-        found = [(feed, work) for feed in feeds(program, training.data) if (work := _decoding(program, feed)) is not None]
+        found = [
+            (feed, work)
+            for feed in feeds(program, training.data)
+            if (work := _decoding(program, feed, training.data)) is not None
+        ]
         nodes = [node for feed, work in found for node in (feed.call, work, training.node) if program.is_own(node)]
         if nodes:
             said = f"nothing changes the images at random, yet each of {training.epochs} epochs decodes and resizes them again"
@@ -81,13 +86,21 @@ def _decoded_anew(case: Case) -> Iterator[Hit]:
             return
 
 
-def _decoding(program: Program, feed: Feed) -> ast.AST | None:
+def _decoding(program: Program, feed: Feed, data: ast.expr) -> ast.AST | None:
     """What decodes the files of a feed: a call or a class; None where it is not known, or may do something at random."""
     target = program.target(feed.call)
     if feed.kind == "flow" and program.last(feed.call) != "flow":
         return feed.call
+    if feed.kind == "tf.data" and program.last(feed.call) != "image_dataset_from_directory":
+        mapped = [
+            made
+            for step in pipeline(program, data)
+            if program.last(step) == "map" and step.args
+            for made in [program.definition(step.args[0])]
+        ]
+        return next((call for made in mapped if made for call in program.reached(made) if is_decode(program, call)), None)
     if feed.kind == "tf.data":
-        return feed.call if program.last(feed.call) == "image_dataset_from_directory" else None
+        return feed.call
     if feed.kind == "sequence" and isinstance(target, ast.ClassDef):
         work = class_work(program, target)
     elif feed.kind == "loader" and (dataset := given(program, feed.call, "dataset", 0)) is not None:

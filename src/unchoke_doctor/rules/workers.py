@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.data import Feed, Loader, class_work, feeds, is_decode, loaders, size_of, transform_steps
+from unchoke_doctor.code.data import RANDOM, Feed, Loader, class_work, feeds, is_decode, loaders, size_of, transform_steps
 from unchoke_doctor.code.program import LOOPS
 from unchoke_doctor.code.trace import MISSING, UNKNOWN, argument, argument_values, given, origins, values
 from unchoke_doctor.fixes import add_keyword
@@ -16,9 +16,25 @@ _READS = frozenset({"numpy.load", "torch.load", "pickle.load", "open", "h5py.Fil
 _IMAGE_MODELS = ("ImageProcessor", "FeatureExtractor", "ForImageClassification", "ForSemanticSegmentation", "ForObjectDetection")
 _CORES = re.compile(r"\bcpu_count\(|\bnproc\b|\blscpu\b")
 _PRINTED_CORES = re.compile(r"(?:^|CPU\(s\):|\D )\s*(\d{1,3})\s*$", re.MULTILINE)
-_WARPS = re.compile(r"scipy\.ndimage\.|skimage\.(?:transform|filters|exposure)\.|cv2\.(?:warp|remap)|imgaug\.|albumentations\.")
+PIXELS = re.compile(
+    r"(?:cv2|skimage|scipy\.ndimage|PIL|imgaug|albumentations|imutils|pydicom|nibabel|SimpleITK|tifffile|rasterio)\.|.*\.flow(?:_from_\w+)?$"
+)
+"""Calls that work on images in Python, one at a time."""
+_TRANSFORM = re.compile(r"(?:transforms?|tfms|augment\w*|preprocess\w*|processor)$", re.IGNORECASE)
+_FEEDS = re.compile(r"(?:gen|generator|loader|sequence|batches|dataset)\w*$", re.IGNORECASE)
+_IMAGE_LIBRARIES = (
+    "torchvision",
+    "PIL",
+    "cv2",
+    "albumentations",
+    "timm",
+    "skimage",
+    "segmentation_models_pytorch",
+    "imgaug",
+    "pydicom",
+)
 _NO_IMAGES = re.compile(r"tensor|text|token|tabular|numpy|array|range|zip|list|data_?frame|embed|feature", re.IGNORECASE)
-_LARGE_PX = 96
+_COLOUR_PX, _LARGE_PX = 32, 96
 """Edge in pixels from which resizing an image that lies in memory costs as much as decoding it."""
 
 
@@ -73,7 +89,7 @@ def _work_per_sample(case: Case, loader: Loader) -> str:
     owners = [owner for end in ends if isinstance(owner := program.target(end), ast.ClassDef)]
     methods = [method for owner in owners if (method := program.method(owner, "__getitem__")) is not None]
     for call in (call for method in methods for call in program.reached(method)):
-        if program.name(call) in _READS:
+        if program.name(call) in _READS or PIXELS.match(program.name(call)) or _TRANSFORM.search(program.text(call.func)):
             return f"`{owners[0].name}` calls `{program.text(call.func)}` for each sample"
     steps = [
         step
@@ -83,10 +99,13 @@ def _work_per_sample(case: Case, loader: Loader) -> str:
     ]
     if any((size_of(program, step) or 0) >= _LARGE_PX for step in steps):
         return "the dataset resizes each sample"
+    random = next((program.last(step) for step in steps if program.last(step) in RANDOM), "")
+    if random and loader.work.edge >= _COLOUR_PX:
+        return f"`{random}` and the steps behind it run in Python for each sample"
     made = [program.name(end) for end in ends]
     if loader.work.kind == "memory" or owners or any(_NO_IMAGES.search(name) for name in made):
         return ""
-    images = program.imports_any("torchvision", "PIL", "cv2", "albumentations", "timm", "skimage", "segmentation_models_pytorch")
+    images = program.imports_any(*_IMAGE_LIBRARIES)
     trains = any(feed.call is loader.call for training in case.trainings for feed in feeds(program, training.data))
     fits = images or (trains and not program.imports_any("transformers", "datasets", "torchtext"))
     return "whatever the dataset does for a sample happens there" if fits else ""
@@ -143,13 +162,25 @@ def _keras_hits(case: Case) -> Iterator[Hit]:
         if not isinstance(node, ast.Call) or not program.is_own(node):
             continue
         if all(number in (0, 1) for number in argument_values(program, node, "workers", None, 1)):
-            for feed in feeds(program, data):
+            for feed in feeds(program, data) or _unknown_feeds(case, data):
                 if why := _keras_work(case, feed):
                     found.setdefault(feed.kind, []).append((node, feed, why))
     for kind, some in found.items():
         nodes = [node for node, _, _ in some] + [feed.call for _, feed, _ in some if program.is_own(feed.call)]
         said = f"`{program.text(some[0][0], 50)}` reads with one thread: {some[0][2]}"
         yield case.hit(nodes, said, _KERAS_FIXES[kind], workers=1)
+
+
+def _unknown_feeds(case: Case, data: ast.expr | None) -> list[Feed]:
+    """A Sequence or generator of a module that is not here, by its name, in a program about images."""
+    program = case.program
+    ends = origins(program, data) if data is not None and program.imports_any(*_IMAGE_LIBRARIES) else []
+    unknown = [end for end in ends if isinstance(end, ast.Call) and program.target(end) is None]
+    return [
+        Feed("sequence", end)
+        for end in unknown
+        if _FEEDS.search(program.last(end)) and not program.name(end).startswith(("tensorflow", "keras", "torch"))
+    ]
 
 
 def _keras_work(case: Case, feed: Feed) -> str:
@@ -160,9 +191,13 @@ def _keras_work(case: Case, feed: Feed) -> str:
         made = [feed.call, *(program.calls_in(init) if (init := program.method(target, "__init__")) is not None else ())]
         given_workers = any(word.arg == "workers" for call in made for word in call.keywords)
         work = class_work(program, target)
-        return work.why if work.kind == "decodes" and not given_workers else ""
+        images = work.kind == "unknown" and program.imports_any(*_IMAGE_LIBRARIES)
+        told = work.why if work.kind == "decodes" else f"`{target.name}` makes each batch in Python" if images else ""
+        return "" if given_workers else told
+    if feed.kind == "sequence":
+        return f"`{program.text(feed.call.func)}` makes each batch in Python"
     calls = program.reached(target) if feed.kind == "generator" and target else []
-    works = [call for call in calls if is_decode(program, call) or _WARPS.match(program.name(call))]
+    works = [call for call in calls if is_decode(program, call) or PIXELS.match(program.name(call))]
     return f"the generator `{program.text(feed.call.func)}` calls `{program.text(works[0].func)}` for each image" if works else ""
 
 

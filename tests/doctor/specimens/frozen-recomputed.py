@@ -65,3 +65,20 @@ from tensorflow import keras
 base = keras.applications.VGG16(include_top=False)
 base.trainable = False
 keras.Sequential([base]).fit(x, y, epochs=2)
+# === epochs by an option of the command line
+import argparse, torch, torchvision
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+parser = argparse.ArgumentParser()
+parser.add_argument("-e", "--epochs", type=int, default=10)
+args = vars(parser.parse_args())
+steps = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTensor()])
+loader = DataLoader(ImageFolder("photos", transform=steps), num_workers=4)
+model = torchvision.models.resnet50()
+for p in model.parameters():
+    p.requires_grad = False  # expect: choke code
+model.fc = torch.nn.Linear(2048, 5)
+for epoch in range(args["epochs"]):
+    for images, labels in loader:  # expect: further
+        model(images).sum().backward()

@@ -69,3 +69,35 @@ with torch.no_grad():
         found = model(images.cuda()).argmax(1)
         for i in range(len(names)):
             rows.append((names[i], found[i].item()))  # expect: choke code
+# === a picture at every step
+import torch
+from torchvision.utils import save_image
+for number, (images, labels) in enumerate(loader):
+    loss = model(images.cuda()).sum()
+    loss.backward()
+    save_image(images, f"{number}.png")  # expect: choke code
+# === weights at every step
+import torch
+for images, labels in loader:
+    loss = model(images.cuda()).sum()
+    loss.backward()
+    torch.save(model.state_dict(), "last.pt")  # expect: choke code
+# === pictures in Lightning
+import lightning as L
+class Net(L.LightningModule):
+    def training_step(self, batch, number):
+        self.logger.experiment.add_image("input", batch[0][0], number)  # expect: choke code
+        return self.loss(batch)
+# === silent: a picture every hundredth step
+import torch
+for number, (images, labels) in enumerate(loader):
+    loss = model(images.cuda()).sum()
+    loss.backward()
+    if number % 100 == 0:
+        writer.add_image("input", images[0], number)
+# === silent: weights once per epoch
+import torch
+for epoch in range(9):
+    for images, labels in loader:
+        model(images.cuda()).sum().backward()
+    torch.save(model.state_dict(), "last.pt")

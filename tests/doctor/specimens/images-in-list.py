@@ -36,3 +36,9 @@ for path in glob.glob("photos/*"):
 # === silent: a handful
 import cv2
 images = [cv2.imread(path) for path in paths[:9]]
+# === every image is copied again for each new one
+import cv2, glob
+import numpy as np
+images = np.empty((0, 64, 64, 3))
+for path in glob.glob("photos/*"):
+    images = np.append(images, [cv2.resize(cv2.imread(path), (64, 64))], axis=0)  # expect: choke code

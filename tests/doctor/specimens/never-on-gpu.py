@@ -76,3 +76,19 @@ for epoch in range(2):
         model(images.to(device)).sum().backward()
 #> Epoch 1 took 600 s
 #> Epoch 2 took 600 s
+# === a device that is the CPU on every machine
+import torch
+device = torch.device("cpu")
+model = Net().to(device)  # expect: further
+for images, labels in loader:  # expect: choke code
+    model(images.to(device)).sum().backward()
+# === features through a method that a loop calls
+import torch, torchvision
+class Features:
+    def __init__(self):
+        self.net = torchvision.models.resnet18(pretrained=True)  # expect: further
+    def of(self, path):
+        return self.net(read(path))  # expect: choke code
+features = Features()
+for path in paths:
+    kept.append(features.of(path))

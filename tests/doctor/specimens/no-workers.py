@@ -126,3 +126,41 @@ loader = DataLoader(ImageFolder("photos"), batch_size=32)  # expect: choke code
 for epoch in range(30):
     for images, labels in loader:
         net(images).sum().backward()
+# === a Sequence that wraps a dataset
+import cv2
+from tensorflow import keras
+class Pairs:
+    def __getitem__(self, i):
+        return cv2.imread(self.paths[i])
+class Batches(keras.utils.Sequence):
+    def __getitem__(self, i):
+        return [self.pairs[k] for k in range(i, i + 8)]
+keras.Sequential([]).fit(Batches(Pairs()), epochs=5)  # expect: choke code
+# === a Sequence that is not here
+import cv2
+from tensorflow import keras
+from helpers import DataGen
+batches = DataGen("photos", 32)  # expect: further
+keras.Sequential([]).fit(batches, epochs=5)  # expect: choke code
+# === a generator that converts colours
+from keras.preprocessing.image import ImageDataGenerator
+from skimage.color import rgb2lab
+from tensorflow import keras
+def colours(images):
+    for batch in ImageDataGenerator().flow(images):
+        yield rgb2lab(batch)
+keras.Sequential([]).fit(colours(images), epochs=5)  # expect: choke code
+# === arrays that pass through transforms one by one
+from torch.utils.data import DataLoader, Dataset
+class Arrays(Dataset):
+    def __init__(self, images, transform):
+        self.images, self.transform = images, transform
+    def __getitem__(self, i):
+        return self.transform(self.images[i])
+loader = DataLoader(Arrays(images, steps), batch_size=32)  # expect: choke code
+# === random crops of small colour images
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import CIFAR10
+steps = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.ToTensor()])
+loader = DataLoader(CIFAR10(".", transform=steps), batch_size=128)  # expect: choke code

@@ -75,3 +75,9 @@ for x in batches:
     x = x[0]
     model = model[0]
     scores.append(model(x))
+# === a generator of batches of one
+from tensorflow import keras
+class Batches(keras.utils.Sequence):
+    def __getitem__(self, i):
+        return load(self.paths[i])
+keras.models.load_model("m.keras").predict_generator(Batches(paths, batch_size=1))  # expect: choke code

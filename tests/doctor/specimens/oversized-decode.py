@@ -50,3 +50,9 @@ loader = DataLoader(ImageFolder("photos", transform=train_steps), num_workers=4)
 for epoch in range(30):
     for images, labels in loader:
         model(images).sum().backward()
+# === tf.data decodes again in each of thirty epochs
+import tensorflow as tf
+def load(path):
+    return tf.io.decode_jpeg(tf.io.read_file(path))  # expect: further
+data = tf.data.Dataset.list_files("photos/*").map(load, num_parallel_calls=8).batch(32).prefetch(2)  # expect: choke code
+tf.keras.Sequential([]).fit(data, epochs=30)  # expect: further
