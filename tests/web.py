@@ -19,6 +19,9 @@ class Web:
     failing: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
     ranged: list[str] = field(default_factory=list)
+    etags: dict[str, str] = field(default_factory=dict)
+    broken: Counter[str] = field(default_factory=Counter)
+    """How often a file's connection breaks off in the middle."""
 
 
 @contextmanager
@@ -61,11 +64,16 @@ def serve() -> Iterator[Web]:
             self.send_header("Content-Length", str(len(data)))
             self.send_header("Accept-Ranges", "bytes")
             if status in (200, 206):
-                self.send_header("ETag", f'"{hash(web.files[self.path])}"')
+                self.send_header("ETag", f'"{web.etags.get(self.path, hash(web.files[self.path]))}"')
+                self.send_header("X-Repo-Commit", "0" * 40)  # as a model hub has it
             if part:
                 self.send_header("Content-Range", part)
             self.end_headers()
-            if body:
+            if body and web.broken[self.path] > 0:
+                web.broken[self.path] -= 1
+                self.wfile.write(data[: len(data) // 2])
+                self.close_connection = True
+            elif body:
                 self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:

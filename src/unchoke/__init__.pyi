@@ -64,6 +64,8 @@ from unchoke.training.results import Rehearsal as Rehearsal
 from unchoke.training.workspace_datasets import FeatureDataset as FeatureDataset
 from unchoke.training.workspace_datasets import PhotoDataset as PhotoDataset
 from unchoke.training.workspace_datasets import TileDataset as TileDataset
+from unchoke.tuning.encoder_list import EncoderList as EncoderList
+from unchoke.tuning.encoder_list import list_encoders as list_encoders
 from unchoke.tuning.encoder_result import EncodersResult as EncodersResult
 from unchoke.tuning.tune_result import TuneResult as TuneResult
 from unchoke_doctor.lint import LintResult as LintResult

