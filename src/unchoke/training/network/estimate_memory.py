@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -24,10 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from unchoke.machine.backend import autocast, is_cpu, tensor_bytes, torch_dtype
 from unchoke.machine.memory.memory_plan import StepCost
-from unchoke.training.network.objective import LoopObjective
-from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import prepare_network, training_mode
-from unchoke.training.network.tiled_network import TrainableNetwork
 from unchoke.training.network.training_job import TrainingJob
 
 SLACK = 1.5
@@ -68,17 +66,36 @@ def estimate_memory(job: TrainingJob, *, batch: int, eval_batch: int, base_bytes
     interpreter, or CUDA's context.
     """
     loop, device = replace(job.loop, grad_ckpt=False), torch.device(job.device)
-    num = max(batch, eval_batch, _PREPARED)
-    job = replace(job.over_noise(num), loop=loop)
+    job = replace(job.over_noise(max(batch, eval_batch, _PREPARED)), loop=loop)
+    num_inputs = 0 if job.inputs is None else job.inputs.shape[1]
     with torch.random.fork_rng(devices=[]):
         source, objective = job.open(device)
         with _ShapesAlone():
             network = prepare_network(job.build_network(objective, seed=0), loop, torch.device("meta"))
+
+        def peak_bytes(num: int, *, training: bool) -> int:
+            targets = objective.target_rows(np.arange(num), epoch=0)
+
+            def run() -> tuple[Any, ...]:
+                x = torch.empty((num, *source.sample_shape), device=device)
+                extra = torch.empty((num, num_inputs), device=device) if num_inputs else None
+                with autocast(device, torch_dtype(loop.dtype)):
+                    outputs = network(x, extra)
+                return objective.losses(outputs.float(), targets), x, extra, outputs
+
+            training_mode(network, loop) if training else network.eval()
+            tensors = _count(network, run, device, training=training)
+            # what a sample takes as it was read and while it is prepared; for mixup beside the one it is mixed with
+            positions, epoch = np.arange(_PREPARED), 0 if training else None
+            raw = source.read(positions, epoch)
+            with LiveTensors() as prepared:
+                source.prepare(raw, positions, epoch)
+            each = -(-(tensor_bytes([raw]) + (2 if loop.mixup else 1) * prepared.peak_bytes) // _PREPARED)
+            return int(SLACK * (tensors.peak_bytes + tensor_bytes([targets]) + each * num)) + _SCRATCH * tensors.largest_bytes
+
         weights = tensor_bytes([*network.parameters(), *network.buffers()])
         gradients = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
-        step = _CountedStep(network, source, objective, job, device)
-        eval_bytes = step.peak_bytes(eval_batch, training=False)
-        train_bytes = step.peak_bytes(batch, training=True)
+        eval_bytes, train_bytes = peak_bytes(eval_batch, training=False), peak_bytes(batch, training=True)
     parts = {
         "weights": weights,
         "gradients": gradients,
@@ -88,44 +105,41 @@ def estimate_memory(job: TrainingJob, *, batch: int, eval_batch: int, base_bytes
     return MemoryEstimate(parts, batch, train_bytes, eval_batch, eval_bytes, 0 if is_cpu(device) else eval_bytes)
 
 
-@dataclass(frozen=True)
-class _CountedStep:
-    """One step of a network without numbers."""
+def count_pass(
+    network: nn.Module, sample_shape: tuple[int, ...], *, batch: int, device: torch.device, training: bool
+) -> tuple[int, int]:
+    """The most that a forward pass of a network takes: bytes whatever the batch, and bytes for these samples. With `training`
+    also its gradients, and what AdamW keeps. Its weights are replaced by shapes: it cannot compute afterwards.
+    """
+    network.train(training)
+    shape = (batch, *sample_shape)
+    tensors = _count(network, lambda: (network(torch.empty(shape, device=device)),), device, training=training)
+    weights = tensor_bytes([*network.parameters(), *network.buffers()])
+    moved = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad) if training else 0
+    spent = int(SLACK * (tensors.peak_bytes + 4 * batch * math.prod(sample_shape))) + _SCRATCH * tensors.largest_bytes
+    return 2 * weights + 3 * moved + _SCRATCH_BYTES, spent
 
-    network: TrainableNetwork
-    source: InputSource
-    objective: LoopObjective
-    job: TrainingJob
-    device: torch.device
 
-    def peak_bytes(self, batch: int, *, training: bool) -> int:
-        """The most that `batch` samples at once may take, the allowances for an allocator and for kernels included."""
-        positions = np.arange(batch)
-        targets = self.objective.target_rows(positions, epoch=0)
-        num_inputs = 0 if self.job.inputs is None else self.job.inputs.shape[1]
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            _fake_on(self.network, self.device)
-            training_mode(self.network, self.job.loop) if training else self.network.eval()
-            with LiveTensors() as tensors, torch.set_grad_enabled(training):
-                x = torch.empty((batch, *self.source.sample_shape), device=self.device)
-                extra = torch.empty((batch, num_inputs), device=self.device) if num_inputs else None
-                with autocast(self.device, torch_dtype(self.job.loop.dtype)):
-                    outputs = self.network(x, extra)
-                loss = self.objective.losses(outputs.float(), targets).sum()
-                if training:
-                    torch.autograd.backward(loss)
-        self.network.zero_grad(set_to_none=True)
-        fed = self._prepared_bytes(0 if training else None) * batch
-        return int(SLACK * (tensors.peak_bytes + tensor_bytes([targets]) + fed)) + _SCRATCH * tensors.largest_bytes
+def _count(network: nn.Module, run: Callable[[], tuple[Any, ...]], device: torch.device, *, training: bool) -> LiveTensors:
+    """What lives while `run` computes losses (and what it keeps beside them), and in training their gradients, on shapes in the
+    place of the weights, as if on `device`.
+    """
 
-    def _prepared_bytes(self, epoch: int | None) -> int:
-        """What a sample takes as it was read and while it is prepared; for mixup beside the one it is mixed with."""
-        positions = np.arange(_PREPARED)
-        raw = self.source.read(positions, epoch)
-        with LiveTensors() as tensors:
-            self.source.prepare(raw, positions, epoch)
-        times = 2 if self.job.loop.mixup else 1
-        return -(-(tensor_bytes([raw]) + times * tensors.peak_bytes) // len(positions))
+    def like(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for module in network.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                module.register_parameter(name, nn.Parameter(like(parameter), requires_grad=parameter.requires_grad))
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, like(buffer))
+        with LiveTensors() as tensors, torch.set_grad_enabled(training):
+            losses, *_kept = run()
+            if training:
+                torch.autograd.backward(losses.float().sum())
+    network.zero_grad(set_to_none=True)
+    return tensors
 
 
 class _ShapesAlone(TorchFunctionMode):
@@ -138,38 +152,6 @@ class _ShapesAlone(TorchFunctionMode):
         if func in _device_constructors() and options.get("device") is None and options.get("generator") is None:
             options["device"] = "meta"
         return func(*args, **options)
-
-
-def _fake_on(network: nn.Module, device: torch.device) -> None:
-    """Weights and buffers in the place of those that are there, of the same shape and layout, as if on `device`."""
-    for module in network.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            module.register_parameter(name, nn.Parameter(_like(parameter, device), requires_grad=parameter.requires_grad))
-        for name, buffer in module.named_buffers(recurse=False):
-            setattr(module, name, _like(buffer, device))
-
-
-def _like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
-
-
-def count_pass(
-    network: nn.Module, sample_shape: tuple[int, ...], *, batch: int, device: torch.device, training: bool
-) -> tuple[int, int]:
-    """The most that a forward pass of a network takes: bytes whatever the batch, and bytes for these samples. With `training`
-    also its gradients, and what AdamW keeps. Its weights are replaced by shapes: it cannot compute afterwards.
-    """
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        _fake_on(network, device)
-        network.train(training)
-        with LiveTensors() as tensors, torch.set_grad_enabled(training):
-            found = network(torch.empty((batch, *sample_shape), device=device))
-            if training:
-                torch.autograd.backward(found.float().sum())
-    weights = tensor_bytes([*network.parameters(), *network.buffers()])
-    moved = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad) if training else 0
-    spent = int(SLACK * (tensors.peak_bytes + 4 * batch * math.prod(sample_shape))) + _SCRATCH * tensors.largest_bytes
-    return 2 * weights + 3 * moved + _SCRATCH_BYTES, spent
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -189,22 +171,18 @@ class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
-        if sum(self._count(value) for value in made):
+        added = 0
+        for storage in (value.untyped_storage() for value in made):
+            if storage._cdata not in self._sizes:  # else it only looks at the memory of another
+                self._sizes[storage._cdata] = storage.nbytes()
+                weakref.finalize(storage, self._let_go, storage._cdata)
+                added += storage.nbytes()
+                self.held_bytes += storage.nbytes()
+                self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+        if added:
             given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
             self.largest_bytes = max(self.largest_bytes, tensor_bytes([*given, *made]))
         return result
-
-    def _count(self, tensor: torch.Tensor) -> int:
-        """What memory the tensor adds: nothing if it only looks at that of another."""
-        storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._sizes:
-            return 0
-        self._sizes[key] = size
-        weakref.finalize(storage, self._let_go, key)
-        self.held_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
-        return size
 
     def _let_go(self, key: int) -> None:
         self.held_bytes -= self._sizes.pop(key)
