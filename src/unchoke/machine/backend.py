@@ -141,7 +141,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_reserved_bytes(device: torch.device) -> int | None:
-    """The most the allocator took from the device since the last reset, what it merely keeps included: that is what a card must
+    """The most the allocator took from the device since the last reset, what it merely keeps included: that is what a GPU must
     hold. On MPS, which keeps no peak, what it holds now; None on the CPU.
     """
     import torch
@@ -173,7 +173,7 @@ def passing_bytes(device: torch.device) -> int:
 
 
 def device_total_bytes(device: torch.device) -> int:
-    """All memory of the device: of the card, of what MPS recommends at most, or of the machine (or its container)."""
+    """All memory of the device: of the GPU, of what MPS recommends at most, or of the machine (or its container)."""
     import torch
 
     if device.type == "cuda":
@@ -187,7 +187,9 @@ def device_free_bytes(device: torch.device) -> int:
 
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) + (held_memory_bytes(device) or 0)
-    return device_total_bytes(device) if device.type == "mps" else machine_memory()[1]
+    if device.type == "mps":  # other programs hold the same memory, whatever is recommended
+        return min(device_total_bytes(device), machine_memory()[1] + (held_memory_bytes(device) or 0))
+    return machine_memory()[1]
 
 
 def device_room_bytes(device: torch.device) -> int:
@@ -207,7 +209,7 @@ def is_tight(device: torch.device, *, limit_bytes: int | None = None) -> bool:
 
 
 def context_bytes(device: torch.device, *, others_bytes: int | None = 0) -> int:
-    """What this process takes of a card besides its tensors: CUDA's context, kernels and handles. Nothing elsewhere.
+    """What this process takes of a GPU besides its tensors: CUDA's context, kernels and handles. Nothing elsewhere.
 
     The driver tells what is used by everyone; minus our allocator, and `others_bytes` known to belong to others, that is our
     context. Where more is used than a context takes, somebody else is there too, and a stated figure stands in; likewise where
@@ -229,7 +231,7 @@ def expected_context_bytes(device: torch.device) -> int:
 
 
 def used_bytes(device: torch.device) -> int:
-    """What everyone together uses of a card, this process included; 0 where nobody tells."""
+    """What everyone together uses of a GPU, this process included; 0 where nobody tells."""
     import torch
 
     if device.type != "cuda":
@@ -245,17 +247,30 @@ def limit_memory(device: torch.device, limit_bytes: int) -> Choice:
     """
     import torch
 
-    _refuse_odd_limit(device, limit_bytes)
-    shown = format_bytes(limit_bytes)
+    total, shown = device_total_bytes(device), format_bytes(limit_bytes)
+    if limit_bytes <= 0:
+        raise UsageError(
+            f"--memory {limit_bytes} leaves nothing",
+            code="bad-memory-limit",
+            why="a limit is more than nothing",
+            try_="--memory 4GB",
+        )
+    if limit_bytes > total:
+        raise MachineError(
+            f"--memory {shown} is more than there is",
+            code="memory-limit-too-high",
+            why=f"{device} has {format_bytes(total)}",
+            try_=f"--memory {total * 9 // 10 // 1_000_000}MB, or no --memory: then what is free is used",
+        )
     if device.type == "cuda":
         _grow_segments()
         context = expected_context_bytes(device)
-        fraction = _allocator_fraction(limit_bytes, context_bytes=context, total_bytes=device_total_bytes(device))
+        fraction = _allocator_fraction(limit_bytes, context_bytes=context, total_bytes=total)
         torch.cuda.set_per_process_memory_fraction(fraction, device.index or 0)
         reason = f"enforced by the allocator: {shown} less {format_bytes(context)} for CUDA's context"
         return Choice("memory", shown, reason, {"limit_bytes": limit_bytes, "context_bytes": context, "fraction": fraction})
     if device.type == "mps":
-        fraction = limit_bytes / device_total_bytes(device)
+        fraction = limit_bytes / total
         torch.mps.set_per_process_memory_fraction(fraction)
         reason = f"enforced by MPS: {fraction:.0%} of what it recommends"
         return Choice("memory", shown, reason, {"limit_bytes": limit_bytes, "fraction": fraction})
@@ -264,41 +279,18 @@ def limit_memory(device: torch.device, limit_bytes: int) -> Choice:
 
 def _grow_segments() -> None:
     """Let CUDA's allocator grow what it holds instead of keeping holes, so that what it takes is what tensors need."""
+    import torch
+
     if sys.platform == "linux" and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ and "PYTORCH_ALLOC_CONF" not in os.environ:
-        setting = _allocator_setting()
+        # torch has renamed the call, and warns where the old one is used
+        older = getattr(torch.cuda.memory, "_set_allocator_settings", None)
+        setting: Any = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or older
         if setting is not None:
             setting("expandable_segments:True")
 
 
-def _allocator_setting() -> Any:
-    """The call that changes the allocator's settings: torch has renamed it, and warns where the old one is used; or None."""
-    import torch
-
-    return getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(
-        torch.cuda.memory, "_set_allocator_settings", None
-    )
-
-
-def _refuse_odd_limit(device: torch.device, limit_bytes: int) -> None:
-    if limit_bytes <= 0:
-        raise UsageError(
-            f"--memory {limit_bytes} leaves nothing",
-            code="bad-memory-limit",
-            why="a limit is more than nothing",
-            try_="--memory 4GB",
-        )
-    total = device_total_bytes(device)
-    if limit_bytes > total:
-        raise MachineError(
-            f"--memory {format_bytes(limit_bytes)} is more than there is",
-            code="memory-limit-too-high",
-            why=f"{device} has {format_bytes(total)}",
-            try_=f"--memory {total * 9 // 10 // 1_000_000}MB, or no --memory: then what is free is used",
-        )
-
-
 def _allocator_fraction(limit_bytes: int, *, context_bytes: int, total_bytes: int) -> float:
-    """The share of the card the allocator may take, so that with the context beside it the limit holds."""
+    """The share of the GPU the allocator may take, so that with the context beside it the limit holds."""
     if limit_bytes <= context_bytes:
         raise MachineError(
             f"--memory {format_bytes(limit_bytes)} is too little for CUDA itself",
@@ -326,7 +318,7 @@ def to_device(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool 
 
 
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A small tensor on `device`. An ordinary copy to CUDA waits until the card has finished everything it was given before."""
+    """A small tensor on `device`. An ordinary copy to CUDA waits until the GPU has finished everything it was given before."""
     return to_device(tensor.pin_memory() if device.type == "cuda" else tensor, device, non_blocking=True)
 
 
@@ -379,14 +371,14 @@ def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractCon
 
 
 def profiled_activities(device: torch.device) -> list[Any]:
-    """What torch.profiler can watch of a training on `device`: the CPU always, and a card where it is one of NVIDIA's."""
+    """What torch.profiler can watch of a training on `device`: the CPU always, and a GPU where it is one of NVIDIA's."""
     from torch.profiler import ProfilerActivity
 
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
 
 
 def unseen_kernels(device: torch.device) -> str:
-    """The name of a device whose kernels torch.profiler cannot see (MPS, and whatever is no card of NVIDIA's); else nothing."""
+    """The name of a device whose kernels torch.profiler cannot see (MPS, and whatever is no GPU of NVIDIA's); else nothing."""
     return "" if device.type in ("cuda", "cpu") else device.type.upper()
 
 
@@ -402,7 +394,7 @@ def quiet_profiler() -> None:
 
 
 def rounding_of(device: torch.device, dtype: torch.dtype) -> str:
-    """What multiplications are rounded to there: "f32", "tf32" (float32 on a card that shortens it), "bf16" or "f16"."""
+    """What multiplications are rounded to there: "f32", "tf32" (float32 on a GPU that shortens it), "bf16" or "f16"."""
     import torch
 
     if dtype is torch.float32:
@@ -412,7 +404,7 @@ def rounding_of(device: torch.device, dtype: torch.dtype) -> str:
 
 @contextlib.contextmanager
 def unshortened() -> Iterator[None]:
-    """Float32 in full within the block, on cards that would shorten it: what other ways of computing are compared with."""
+    """Float32 in full within the block, on GPUs that would shorten it: what other ways of computing are compared with."""
     import torch
 
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
@@ -436,7 +428,7 @@ def collective_backend() -> str:
 
 
 def numbered_device(device: str, number: int) -> str:
-    """The device of process `number` among several: its own card, or the one processor they share."""
+    """The device of process `number` among several: its own GPU, or the one processor they share."""
     return f"cuda:{number}" if device.partition(":")[0] == "cuda" else device
 
 

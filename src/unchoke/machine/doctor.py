@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes, format_count
 from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
 from unchoke.jobs.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
 from unchoke.machine.detect import detect_machine, package_version
-from unchoke.machine.machine_facts import Accelerator, MachineFacts
+from unchoke.machine.machine_facts import MachineFacts
 from unchoke.machine.policy import Policy, choose_policy
 from unchoke.runs.report.layout import columns
 from unchoke.runs.report.text import render_findings
@@ -80,9 +79,21 @@ def doctor(*, folder: str | Path = ".", on: str | None = None, **options: Any) -
 
 def render_doctor(report: DoctorReport, *, width: int = 110) -> str:
     """The report as lines no wider than `width`, as far as single words allow."""
-    facts = _rows(_fact_rows(report.facts), width=width)
-    choices = _choice_lines(report.policy.choices, width=width)
-    lines = ["This machine", *facts, "", "Chosen for it", *choices]
+    facts = _fact_rows(report.facts)
+    indent = max(len(name) for name, _ in facts) + 4
+    lines = ["This machine"]
+    lines += [line for name, text in facts for line in _wrapped(f"  {name}".ljust(indent), text, width=width)]
+    lines += ["", "Chosen for it"]
+    choices = [(choice, _value(choice.value)) for choice in report.policy.choices]
+    name_width = max(len(choice.name) for choice, _ in choices)
+    value_width = max(len(value) for _, value in choices if len(value) <= 16)
+    for choice, value in choices:
+        head, measured = f"  {choice.name.ljust(name_width)}  ", choice.evidence.get("measured")
+        if len(value) > value_width:
+            lines.append(head + value)
+            value, head = "", " " * len(head)
+        reason = f"{choice.reason} [{measured}]" if measured else choice.reason
+        lines += _wrapped(f"{head}{value.ljust(value_width)}  ", reason, width=width)
     if report.nodes:
         lines += ["", f"The cluster: {count_nodes(report.nodes)}", render_nodes(report.nodes)]
     if report.findings:
@@ -92,84 +103,51 @@ def render_doctor(report: DoctorReport, *, width: int = 110) -> str:
 
 def render_nodes(reports: Sequence[NodeReport]) -> str:
     """The nodes as a table."""
-    return columns([_node_row(report) for report in reports], header=_NODE_COLUMNS, indent="  ")
-
-
-def _node_row(report: NodeReport) -> tuple[str, ...]:
-    facts, node = report.facts, report.node
-    if facts is None or report.versions is None:
-        return (str(node), str(node.cpus), "", report.problem, "", "", "", "")
-    cards = ", ".join(f"{card.kind}:{card.index} {card.name}" for card in facts.accelerators)
-    shown = [report.versions[name] or "missing" for name in ("python", "torch", "openvino")]
-    cores, memory = f"{node.cpus} of {facts.cores}", format_bytes(facts.memory_bytes)
-    return (str(node), cores, memory, cards or "no card", *shown, f"{report.clock_off_s:+.2f} s")
+    rows: list[tuple[str, ...]] = []
+    for report in reports:
+        facts, node, found = report.facts, report.node, report.versions
+        if facts is None or found is None:
+            rows.append((str(node), str(node.cpus), "", report.problem, "", "", "", ""))
+            continue
+        gpus = ", ".join(f"{gpu.kind}:{gpu.index} {gpu.name}" for gpu in facts.accelerators) or "no card"
+        shown = [found[name] or "missing" for name in ("python", "torch", "openvino")]
+        cores, memory = f"{node.cpus} of {facts.cores}", format_bytes(facts.memory_bytes)
+        rows.append((str(node), cores, memory, gpus, *shown, f"{report.clock_off_s:+.2f} s"))
+    return columns(rows, header=_NODE_COLUMNS, indent="  ")
 
 
 def count_nodes(reports: Sequence[NodeReport]) -> str:
     """How many machines that are, in words."""
     usable = [report for report in reports if not report.problem]
-    cores, cards = sum(report.node.cpus for report in usable), sum(report.node.gpus for report in usable)
+    cores, gpus = sum(report.node.cpus for report in usable), sum(report.node.gpus for report in usable)
     words = f"{format_count(len(usable), 'node')} with {format_count(cores, 'core')}"
-    return f"{words} and {format_count(cards, 'card')}" if cards else words
+    return f"{words} and {format_count(gpus, 'card')}" if gpus else words
 
 
 def _fact_rows(facts: MachineFacts) -> list[tuple[str, str]]:
     flags = [flag for flag in _FLAGS_SHOWN if flag in facts.cpu_flags]
+    soft, hard = facts.descriptor_limit, facts.descriptor_limit_hard
+    raised = f" (may be raised to {hard:,})" if soft is not None and hard is not None and hard > soft else ""
     rows = [
         ("system", f"{facts.system} {facts.system_version} on {facts.machine}"),
         ("processor", f"{facts.cpu_name}, {format_count(facts.cores, 'usable core')}"),
         ("instructions", ", ".join(flags) or "none of those that matter here"),
         ("memory", f"{format_bytes(facts.memory_bytes)}, {format_bytes(facts.memory_available_bytes)} available"),
         ("disk", f"{format_bytes(facts.disk_free_bytes)} free"),
-        ("open files", _descriptors(facts)),
-        *(("accelerator", _accelerator(card)) for card in facts.accelerators),
+        ("open files", "no limit" if soft is None else f"{soft:,} at a time{raised}"),
+    ]
+    for gpu in facts.accelerators:
+        parts = [f"{gpu.kind}:{gpu.index} {gpu.name}", format_bytes(gpu.memory_bytes)]
+        parts += ["shared with the machine"] if gpu.unified else []
+        parts += [f"capability {gpu.capability[0]}.{gpu.capability[1]}"] if gpu.capability is not None else []
+        rows.append(("accelerator", ", ".join([*parts, *([f"driver {gpu.driver}"] if gpu.driver else [])])))
+    cuda = f", CUDA {facts.cuda_version}" if facts.cuda_version else ""
+    rows += [
         ("python", facts.python_version),
-        ("torch", f"{facts.torch_version or 'not installed'}{f', CUDA {facts.cuda_version}' if facts.cuda_version else ''}"),
+        ("torch", f"{facts.torch_version or 'not installed'}{cuda}"),
         ("openvino", facts.openvino_version or "not installed"),
     ]
     return rows + [("note", note) for note in facts.notes]
-
-
-def _descriptors(facts: MachineFacts) -> str:
-    if facts.descriptor_limit is None:
-        return "no limit"
-    hard, soft = facts.descriptor_limit_hard, facts.descriptor_limit
-    return f"{soft:,} at a time{f' (may be raised to {hard:,})' if hard is not None and hard > soft else ''}"
-
-
-def _accelerator(card: Accelerator) -> str:
-    parts = [f"{card.kind}:{card.index} {card.name}", format_bytes(card.memory_bytes)]
-    if card.unified:
-        parts.append("shared with the machine")
-    if card.capability is not None:
-        parts.append(f"capability {card.capability[0]}.{card.capability[1]}")
-    if card.driver:
-        parts.append(f"driver {card.driver}")
-    return ", ".join(parts)
-
-
-def _rows(rows: list[tuple[str, str]], *, width: int) -> list[str]:
-    indent = max(len(name) for name, _ in rows) + 4
-    return [line for name, text in rows for line in _wrapped(f"  {name}".ljust(indent), text, width=width)]
-
-
-def _choice_lines(choices: tuple[Choice, ...], *, width: int) -> list[str]:
-    name_width = max(len(choice.name) for choice in choices)
-    value_width = max(len(_value(choice.value)) for choice in choices if len(_value(choice.value)) <= 16)
-    lines: list[str] = []
-    for choice in choices:
-        value = _value(choice.value)
-        head = f"  {choice.name.ljust(name_width)}  "
-        if len(value) > value_width:
-            lines.append(head + value)
-            value, head = "", " " * len(head)
-        lines += _wrapped(f"{head}{value.ljust(value_width)}  ", _reason(choice), width=width)
-    return lines
-
-
-def _reason(choice: Choice) -> str:
-    measured = choice.evidence.get("measured")
-    return f"{choice.reason} [{measured}]" if measured else choice.reason
 
 
 def _value(value: Any) -> str:

@@ -128,14 +128,19 @@ def _first_line(text: str) -> str:
 
 def explain_place(error: OSError) -> UnchokeError | None:
     """The error in words, if it is about a place that a person can do something about."""
+    try:
+        refuse_gone_folder()
+    except UsageError as gone:
+        return gone
     names = [name for name in (error.filename2, error.filename) if isinstance(name, str | bytes | os.PathLike)]
     path = Path(os.fsdecode(names[0])) if names else None  # of a rename, the place that was to be
-    if _working_folder_gone():
-        return _nowhere()
     if path is None and error.errno not in _FAILING:
         return None
-    if path is not None and error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
-        return _misplaced(path)
+    if path is not None and error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):  # a file for a folder, or the other way
+        files = [one for one in (*reversed(path.parents), path) if one.exists() and not one.is_dir()]
+        place, lies, belongs = (files[0], "a file", "a folder") if files else (path, "a folder", "a file")
+        aside = f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}.aside')}, or name another workspace with --out DIR"
+        return UsageError(f"{place} is {lies}", code="place-taken", why=f"{belongs} of the workspace belongs there", try_=aside)
     if path is not None and error.errno == errno.ENOENT:
         again = "run the same command again: what can be made again is made again"
         return MachineError(
@@ -153,30 +158,12 @@ def explain_place(error: OSError) -> UnchokeError | None:
 
 def refuse_gone_folder() -> None:
     """Refuse to work from a folder that no longer exists: native libraries end the process when they are loaded in one."""
-    if _working_folder_gone():
-        raise _nowhere()
-
-
-def _working_folder_gone() -> bool:
     try:
         Path.cwd()
     except FileNotFoundError:
-        return True
-    return False
-
-
-def _nowhere() -> UsageError:
-    return UsageError(
-        "the folder this command was started in no longer exists",
-        code="working-folder-gone",
-        why="paths that do not begin with / are looked for there",
-        try_="cd to a folder that exists",
-    )
-
-
-def _misplaced(path: Path) -> UsageError:
-    """A file where a folder belongs, or the other way round."""
-    files = [one for one in (*reversed(path.parents), path) if one.exists() and not one.is_dir()]
-    place, lies, belongs = (files[0], "a file", "a folder") if files else (path, "a folder", "a file")
-    aside = f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}.aside')}, or name another workspace with --out DIR"
-    return UsageError(f"{place} is {lies}", code="place-taken", why=f"{belongs} of the workspace belongs there", try_=aside)
+        raise UsageError(
+            "the folder this command was started in no longer exists",
+            code="working-folder-gone",
+            why="paths that do not begin with / are looked for there",
+            try_="cd to a folder that exists",
+        ) from None

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,24 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    folder = job.folder
-    if folder is None:
-        raise ValueError("processes that train together meet in a folder")
-    _refuse_too_many(job, num)
-    lines = folder / "events.jsonl"
+    folder, there = job.folder, device_count(job.device)
+    assert folder is not None, "processes that train together meet in a folder"
+    if there is not None and num > there:
+        raise MachineError(
+            f"--devices {num} asks for more than this machine has",
+            code="too-many-devices",
+            why=f"torch sees {format_count(there, 'device')} of the kind {job.device}",
+            try_="leave --devices out, or --device cpu",
+        )
+    refuse_more_than_batch(num, job)
+    lines, before = folder / "events.jsonl", tempfile.tempdir
     lines.parent.mkdir(parents=True, exist_ok=True)
     lines.write_text("", encoding="utf-8")
     (folder / _ENDED).unlink(missing_ok=True)
     try:
-        with _following(lines, on_event), _temporary_files_apart():
+        # the launcher leaves folders for logs among the temporary files, and what a process failed with
+        with _following(lines, on_event), scratch_folder("ranks") as scratch:
+            tempfile.tempdir = str(scratch)
             config = LaunchConfig(
                 min_nodes=1,
                 max_nodes=1,
@@ -76,12 +84,42 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
             )
             elastic_launch(config, take_part)(job, str(lines))
     except SignalException:
-        raise _stopped() from None
+        raise stopped() from None
     except ChildFailedError as error:
-        raise _told_end(folder) or _failed(error, num) from error
+        if (told := _told_end(folder)) is not None:
+            raise told from error
+        rank, failure = error.get_first_failure()
+        found = out_of_memory(failure.exitcode) or out_of_memory(str(failure.message))
+        if found is None:
+            said = f"process {rank} of {num} failed with exit code {failure.exitcode}: {failure.message}"
+            raise RuntimeError(said) from error
+        raise MachineError(
+            f"process {rank} of {num} ran out of memory and was killed {_RESTARTS + 1} times",
+            code="out-of-memory",
+            why=found.message,
+            try_="--memory with a smaller limit, --devices 1, or --grad-ckpt",
+        ) from error
+    finally:
+        tempfile.tempdir = before
     if (told := _told_end(folder)) is not None:
         raise told
     return job
+
+
+def refuse_more_than_batch(num: int, job: TrainingJob) -> None:
+    if num > job.loop.batch_size:
+        raise UsageError(
+            f"--devices {num} is more than the {job.loop.batch_size} samples of a batch",
+            code="too-many-devices",
+            why="each process needs a share of every batch",
+            try_=f"--batch-size {num}",
+        )
+
+
+def stopped() -> Interrupted:
+    return Interrupted(
+        "training stopped", code="interrupted", why="stopped on request; the state is saved", try_="run the same command again"
+    )
 
 
 def take_part(job: TrainingJob, lines: str) -> None:
@@ -135,24 +173,6 @@ def _own_part(job: TrainingJob) -> TrainingJob:
     return replace(job, device=device, loop=replace(job.loop, threads=threads))
 
 
-def _refuse_too_many(job: TrainingJob, num: int) -> None:
-    there = device_count(job.device)
-    if there is not None and num > there:
-        raise MachineError(
-            f"--devices {num} asks for more than this machine has",
-            code="too-many-devices",
-            why=f"torch sees {format_count(there, 'device')} of the kind {job.device}",
-            try_="leave --devices out, or --device cpu",
-        )
-    if num > job.loop.batch_size:
-        raise UsageError(
-            f"--devices {num} is more than the {job.loop.batch_size} samples of a batch",
-            code="too-many-devices",
-            why="each process needs a share of every batch",
-            try_=f"--batch-size {num}",
-        )
-
-
 @contextmanager
 def _following(lines: Path, on_event: OnEvent) -> Iterator[None]:
     """Tell `on_event` what the leader writes, as it writes it."""
@@ -177,38 +197,6 @@ def _following(lines: Path, on_event: OnEvent) -> Iterator[None]:
         ended.set()
         thread.join()
         lines.unlink(missing_ok=True)
-
-
-@contextmanager
-def _temporary_files_apart() -> Iterator[None]:
-    """What the launcher leaves among the temporary files (folders for logs, what a process failed with) goes with the block."""
-    before = tempfile.tempdir
-    with scratch_folder("ranks") as folder:
-        tempfile.tempdir = str(folder)
-        try:
-            yield
-        finally:
-            tempfile.tempdir = before
-
-
-def _stopped() -> Interrupted:
-    return Interrupted(
-        "training stopped", code="interrupted", why="stopped on request; the state is saved", try_="run the same command again"
-    )
-
-
-def _failed(error: Any, num: int) -> Exception:
-    """The first failure of a process, as one of ours where it is understood."""
-    rank, failure = error.get_first_failure()
-    found = out_of_memory(failure.exitcode) or out_of_memory(str(failure.message))
-    if found is None:
-        return RuntimeError(f"process {rank} of {num} failed with exit code {failure.exitcode}: {failure.message}")
-    return MachineError(
-        f"process {rank} of {num} ran out of memory and was killed {_RESTARTS + 1} times",
-        code="out-of-memory",
-        why=found.message,
-        try_="--memory with a smaller limit, --devices 1, or --grad-ckpt",
-    )
 
 
 @dataclass(frozen=True)
@@ -240,20 +228,14 @@ def why_unfit(job: TrainingJob, place: MeetingPlace, *, writes: bool = False) ->
     if writes and not place.shared.is_here():
         return f"{name} may not write to {folder}"
     try:
-        _try_once(job)
+        with torch.random.fork_rng(devices=[]):
+            _, source, _ = job.build(torch_device("cpu"))
+        source.read(np.unique(np.linspace(0, len(job.problem.sample_ids) - 1, _READ).astype(np.int64)), None)
     except UnchokeError as error:
         return f"{name} cannot train it: {error.what}: {error.why}"
     except OSError as error:
         return f"{name} cannot train it: {error}"
     return ""
-
-
-def _try_once(job: TrainingJob) -> None:
-    """Load the network and read some samples of every split."""
-    with torch.random.fork_rng(devices=[]):
-        _, source, _ = job.build(torch_device("cpu"))
-    positions = np.unique(np.linspace(0, len(job.problem.sample_ids) - 1, _READ).astype(np.int64))
-    source.read(positions, None)
 
 
 @dataclass(frozen=True)
@@ -304,11 +286,9 @@ class Participant:
         """The leader's call: hand the job to everyone and train together. Only the leader is profiled."""
         if self.ranks.world == 1:
             return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
-        if self.ranks.world == self.neighbours:
-            unfit = self._hand_over(Errand(job, None))
-        else:
-            with meeting_place(job) as place:
-                unfit = self._hand_over(Errand(job, place))
+        with nullcontext() if self.ranks.world == self.neighbours else meeting_place(job) as place:
+            self._tell(Errand(job, place))
+            unfit = list(filter(None, self.ranks.gather("")))
         if unfit:
             raise MachineError(
                 f"{len(unfit)} of {self.ranks.world} processes cannot take part: {list_some(unfit, limit=3)}",
@@ -316,8 +296,15 @@ class Participant:
                 why="machines that train together share the workspace folder, and the photos where no cache holds their pixels",
                 try_="--out with a folder that all of them see under the same path, or start it on this machine alone",
             )
-        with self._together():
-            return run_job(_own_part(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
+        # an end that all agree on leaves the others waiting for the next errand, any other leaves nobody
+        self.is_training = True
+        try:
+            done = run_job(_own_part(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
+        except Interrupted:
+            self.is_training = False
+            raise
+        self.is_training = False
+        return done
 
     def follow(self) -> int:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
@@ -335,32 +322,13 @@ class Participant:
         """The leader's last call: there is no more to train. In the middle of a training there is nobody to hear it."""
         if self.is_training:
             return
-        failed = None if error is None or isinstance(error, UnchokeError) else _leader_failed(error)
-        self._tell(Farewell(error if isinstance(error, UnchokeError) else failed))
-
-    def _hand_over(self, errand: Errand) -> list[str]:
-        """Why processes cannot take part, those that cannot."""
-        self._tell(errand)
-        return list(filter(None, self.ranks.gather("")))
+        if error is not None and not isinstance(error, UnchokeError):
+            why, try_ = f"{type(error).__name__}: {error}", "what it printed says more"
+            error = MachineError("the leading process failed", code="leader-failed", why=why, try_=try_)
+        self._tell(Farewell(error))
 
     def _tell(self, errand: Errand | Farewell | None) -> list[Errand | Farewell | None]:
         return self.ranks.gather(errand, self.line)
-
-    @contextmanager
-    def _together(self) -> Iterator[None]:
-        """All train. An end that all agree on leaves the others waiting for the next errand, any other leaves nobody."""
-        self.is_training = True
-        try:
-            yield
-        except Interrupted:
-            self.is_training = False
-            raise
-        self.is_training = False
-
-
-def _leader_failed(error: BaseException) -> MachineError:
-    why, try_ = f"{type(error).__name__}: {error}", "what it printed says more"
-    return MachineError("the leading process failed", code="leader-failed", why=why, try_=try_)
 
 
 @contextmanager

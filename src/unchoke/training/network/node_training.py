@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unchoke.core.choices import Choice
-from unchoke.core.errors import Interrupted, MachineError, UnchokeError, UsageError, list_some
+from unchoke.core.errors import MachineError, UnchokeError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, WorkerDied
 from unchoke.jobs.cluster.connection import Cluster, ClusterNode
-from unchoke.jobs.cluster.team import NodeSilent, Place, Team, Teammate, TeamNeed, plan_places, recruit
+from unchoke.jobs.cluster.team import NodeSilent, Team, Teammate, TeamNeed, plan_places, recruit
 from unchoke.runs.report.json import parse_event
-from unchoke.training.network.distributed import meeting_place
+from unchoke.training.network.distributed import meeting_place, refuse_more_than_batch, stopped
 from unchoke.training.network.node_member import Listen, Meet, TrainTogether, run_errand, set_up_member
 from unchoke.training.network.training_job import TrainingJob
 
@@ -54,7 +54,16 @@ class NodeTraining:
     def run(self) -> Timeline | None:
         """Train until it is finished; None where no node can take part."""
         places = plan_places(self.cluster.nodes(), self.num, cards=self.gpus)
-        num = self._wanted(places)
+        num = min(len(places), self.job.loop.batch_size) if self.num is None else self.num
+        if num > len(places):
+            kind = "GPU" if self.gpus else "core"
+            raise MachineError(
+                f"--devices {num} asks for more than the cluster at {self.cluster.address} has",
+                code="too-many-devices",
+                why=f"there is room for {format_count(len(places), 'process', 'processes')}, one for each {kind}",
+                try_="leave --devices out",
+            )
+        refuse_more_than_batch(num, self.job)
         with meeting_place(self.job) as place:
             need = TeamNeed(run_errand, set_up_member, (self.job, place, self.gpus))
             while True:
@@ -62,60 +71,39 @@ class NodeTraining:
                 team = recruit(self.cluster, usable, need, num=num, on_event=self.on_event, stop=self.stop)
                 try:
                     if self.stop():
-                        raise _stopped()
-                    if not team.mates:
-                        self._refuse_to_begin_elsewhere()
+                        raise stopped()
+                    if team.mates:
+                        names = list(dict.fromkeys(str(mate.node) for mate in team.mates))
+                        shared = f"{len(team.mates)} processes share" if len(team.mates) > 1 else "one process takes"
+                        reason = f"{shared} every batch, on {list_some(names, limit=8)}"
+                        self.on_event(Chosen(Choice("trained_on", len(team.mates), reason, {"nodes": names})))
+                        return self._train(team)
+                    if not self.lost and not self.deaths:
                         return None
-                    self._tell_team(team.mates)
-                    return self._train(team)
+                    # nodes that trained and are all gone may come back: that is for a person to say
+                    raise MachineError(
+                        "no node is left that could train",
+                        code="no-usable-node",
+                        why=f"lost on the way: {list_some([str(node) for node in self.lost.values()] or self.deaths)}",
+                        try_="run the same command again when they are back, or with --on local: "
+                        "it goes on from the last checkpoint",
+                    )
                 except _FellApart as reason:
                     self.on_event(Note(str(reason), "warning"))
                 finally:
                     team.close()
 
-    def _wanted(self, places: list[Place]) -> int:
-        batch, num = self.job.loop.batch_size, self.num
-        if num is None:
-            return min(len(places), batch)
-        kind = "GPU" if self.gpus else "core"
-        if num > len(places):
-            raise MachineError(
-                f"--devices {num} asks for more than the cluster at {self.cluster.address} has",
-                code="too-many-devices",
-                why=f"there is room for {format_count(len(places), 'process', 'processes')}, one for each {kind}",
-                try_="leave --devices out",
-            )
-        if num > batch:
-            raise UsageError(
-                f"--devices {num} is more than the {batch} samples of a batch",
-                code="too-many-devices",
-                why="each process needs a share of every batch",
-                try_=f"--batch-size {num}",
-            )
-        return num
-
-    def _refuse_to_begin_elsewhere(self) -> None:
-        """Nodes that trained and are all gone may come back: that is for a person to say."""
-        if self.lost or self.deaths:
-            raise MachineError(
-                "no node is left that could train",
-                code="no-usable-node",
-                why=f"lost on the way: {list_some([str(node) for node in self.lost.values()] or self.deaths)}",
-                try_="run the same command again when they are back, or with --on local: it goes on from the last checkpoint",
-            )
-
-    def _tell_team(self, mates: list[Teammate]) -> None:
-        names = list(dict.fromkeys(str(mate.node) for mate in mates))
-        num = f"{len(mates)} processes share" if len(mates) > 1 else "one process takes"
-        reason = f"{num} every batch, on {list_some(names, limit=8)}"
-        self.on_event(Chosen(Choice("trained_on", len(mates), reason, {"nodes": names})))
-
     # -- one team ----------------------------------------------------------------------------------------------------------------
 
     def _train(self, team: Team) -> Timeline:
         """The leader's timeline when training is finished."""
-        port = self._meet(team)
         world, leader = len(team.mates), team.mates[0]
+        asked = team.ask(leader, Meet(leader.node.address, world))
+        met = next((outcome for _, outcome in team.answers([asked], timeout_s=60)), None)
+        if met is None or met.value is None:
+            self._refuse_lost(team)
+            raise self._count(f"{leader.node} keeps no meeting place: {met.error if met else 'no answer'}")
+        port = int(met.value)
         working = {
             team.ask(mate, TrainTogether(rank, world, leader.node.address, port, mate.place.cpus)): mate
             for rank, mate in enumerate(team.mates)
@@ -139,33 +127,21 @@ class NodeTraining:
             time.sleep(0.1)
         for _, outcome in team.answers([listening, team.ask(leader, Listen(False))], timeout_s=5):
             self._pass_on(outcome)
-        return self._judge(outcomes, leader)
-
-    def _meet(self, team: Team) -> int:
-        leader = team.mates[0]
-        asked = team.ask(leader, Meet(leader.node.address, len(team.mates)))
-        outcome = next((outcome for _, outcome in team.answers([asked], timeout_s=60)), None)
-        if outcome is not None and outcome.value is not None:
-            return int(outcome.value)
-        self._refuse_lost(team)
-        raise self._count(f"{leader.node} keeps no meeting place: {outcome.error if outcome else 'no answer'}")
-
-    def _pass_on(self, outcome: Outcome[Any, Any]) -> None:
-        for line in outcome.value or []:
-            if (event := parse_event(json.loads(line))) is not None:
-                self.on_event(event)
-
-    def _judge(self, outcomes: dict[Teammate, Outcome[Any, Any]], leader: Teammate) -> Timeline:
-        """All have ended, or will not: an error of ours is raised, another one makes this team's attempt count."""
-        failed = {mate: outcome for mate, outcome in outcomes.items() if outcome.error is not None}
+        # All have ended, or will not: an error of ours is raised, another one makes this team's attempt count.
         if leader in outcomes and (timeline := outcomes[leader].value) is not None:
             return Timeline.from_dict(timeline)
+        failed = {mate: outcome for mate, outcome in outcomes.items() if outcome.error is not None}
         for outcome in failed.values():
             if isinstance(outcome.error, UnchokeError):
                 raise outcome.error
         dead = [f"{mate.node}: {one.error}" for mate, one in failed.items() if isinstance(one.error, WorkerDied)]
         told = [f"{mate.node}: {type(one.error).__name__}: {one.error}\n{one.traceback_text}" for mate, one in failed.items()]
         raise self._count("; ".join(dead) or "\n".join(told))
+
+    def _pass_on(self, outcome: Outcome[Any, Any]) -> None:
+        for line in outcome.value or []:
+            if (event := parse_event(json.loads(line))) is not None:
+                self.on_event(event)
 
     def _refuse_lost(self, team: Team) -> None:
         if nodes := team.lost():
@@ -179,9 +155,3 @@ class NodeTraining:
             raise RuntimeError(f"training on {self.cluster.address} failed {len(self.deaths)} times; the last time: {reason}")
         first = reason.splitlines()[0]
         return _FellApart(f"a process that trained failed ({first}): all begin again at the last checkpoint")
-
-
-def _stopped() -> Interrupted:
-    return Interrupted(
-        "training stopped", code="interrupted", why="stopped on request; the state is saved", try_="run the same command again"
-    )

@@ -117,12 +117,33 @@ class Objective:
     ) -> Objective:
         """The objective of `problem`; a regression without a plan learns every target by itself, all alike."""
         if problem.kind == "classification":
-            return _class_objective(problem, label_smoothing=label_smoothing, class_weights=class_weights, device=device)
-        return _value_objective(problem, plan or plan_targets(problem.names), device=device)
-
-    @property
-    def device(self) -> torch.device:
-        return self.targets.device
+            task = DeviceTargets.of(problem, device=device)
+            return cls(
+                kind="classification",
+                plan=None,
+                targets=task.targets,
+                scale=OutputScale(torch.zeros(task.num_outputs), torch.ones(task.num_outputs), task.first_bias(class_weights)),
+                label_smoothing=label_smoothing,
+                class_weights=None if class_weights == "none" else task.class_weights(class_weights),
+                judging=judging_weights(task),
+            )
+        plan = plan or plan_targets(problem.names)
+        train = problem.targets[problem.positions("train")]
+        if plan.weights is None:
+            factors = np.reciprocal(column_scale(train).std)
+        else:
+            spread = pair_spread(train, plan.weights) or len(train) * sum(plan.weights)
+            factors = np.sqrt(np.array(plan.weights) * train.size / spread).astype(np.float32)
+        values = np.ascontiguousarray(problem.targets, dtype=np.float32)
+        return cls(
+            kind="regression",
+            plan=plan,
+            targets=torch.from_numpy(values).to(device),
+            scale=_value_scale(plan, train[:, [plan.names.index(name) for name in plan.learned]]),
+            label_smoothing=0.0,
+            class_weights=None,
+            factors=torch.from_numpy(factors).to(device),
+        )
 
     @property
     def num_outputs(self) -> int:
@@ -145,7 +166,7 @@ class Objective:
 
         `soft` gives classes as rows of shares (n, C), which can be mixed like values.
         """
-        return self.targets_at(send(torch.from_numpy(positions), self.device), soft=soft)
+        return self.targets_at(send(torch.from_numpy(positions), self.targets.device), soft=soft)
 
     @property
     def holds_targets(self) -> bool:
@@ -179,16 +200,13 @@ class Objective:
         if self.judging is not None:
             supports = torch.bincount(targets, minlength=self.num_outputs).numpy()
             return ValTally(self, ClassVal(num_heads=1, supports=supports, class_weights=self.judging))
-        return ValTally(self, self._value_val(targets, metric))
-
-    def _value_val(self, targets: torch.Tensor, metric: str) -> ValueVal:
         assert self.factors is not None
         assert self.plan is not None
         total, factors = 0.0, self.factors.cpu()
         if metric == "weighted_r2" and self.plan.weights:
             per_weight = float(factors.double().square().sum()) / sum(self.plan.weights)
             total = pair_spread(targets.numpy(), self.plan.weights) * per_weight
-        return ValueVal(num_heads=1, targets=(targets * factors).numpy(), metric=metric, total_spread=total)
+        return ValTally(self, ValueVal(num_heads=1, targets=(targets * factors).numpy(), metric=metric, total_spread=total))
 
 
 class ValTally:
@@ -199,7 +217,7 @@ class ValTally:
 
     def add(self, outputs: torch.Tensor | NDArray[np.float32], positions: Positions) -> None:
         """Outputs (n, outputs) of the samples at `positions`, on any device."""
-        found = torch.as_tensor(outputs).to(self._objective.device, torch.float32)
+        found = torch.as_tensor(outputs).to(self._objective.targets.device, torch.float32)
         targets = self._objective.target_rows(positions)
         if self._objective.factors is not None:
             found, targets = found * self._objective.factors, targets * self._objective.factors
@@ -210,50 +228,13 @@ class ValTally:
         return self._tally.finish()[0]
 
 
-def _class_objective(problem: Problem, *, label_smoothing: float, class_weights: ClassWeights, device: torch.device) -> Objective:
-    task = DeviceTargets.of(problem, device=device)
-    plain = torch.zeros(task.num_outputs), torch.ones(task.num_outputs)
-    return Objective(
-        kind="classification",
-        plan=None,
-        targets=task.targets,
-        scale=OutputScale(*plain, task.first_bias(class_weights)),
-        label_smoothing=label_smoothing,
-        class_weights=None if class_weights == "none" else task.class_weights(class_weights),
-        judging=judging_weights(task),
-    )
-
-
-def _value_objective(problem: Problem, plan: TargetPlan, *, device: torch.device) -> Objective:
-    train = problem.targets[problem.positions("train")]
-    learned = train[:, [plan.names.index(name) for name in plan.learned]]
-    values = np.ascontiguousarray(problem.targets, dtype=np.float32)
-    return Objective(
-        kind="regression",
-        plan=plan,
-        targets=torch.from_numpy(values).to(device),
-        scale=_positive_scale(plan, learned) if plan.positive else _plain_scale(learned),
-        label_smoothing=0.0,
-        class_weights=None,
-        factors=torch.from_numpy(_loss_factors(train, plan.weights)).to(device),
-    )
-
-
-def _loss_factors(train: NDArray[np.float32], weights: tuple[float, ...] | None) -> NDArray[np.float32]:
-    """What an error of each target is multiplied by before it is squared and averaged over the targets."""
-    if weights is None:
-        return np.reciprocal(column_scale(train).std)
-    spread = pair_spread(train, weights) or len(train) * sum(weights)
-    return np.sqrt(np.array(weights) * train.size / spread).astype(np.float32)
-
-
-def _plain_scale(learned: NDArray[np.float32]) -> OutputScale:
-    scale = column_scale(learned)
-    return OutputScale(torch.from_numpy(scale.mean), torch.from_numpy(scale.std), torch.zeros(len(scale.mean)))
-
-
-def _positive_scale(plan: TargetPlan, learned: NDArray[np.float32]) -> OutputScale:
-    """An output of softplus(raw)·mean, with the bias at which softplus is one; a target that is always 0 begins just above it."""
+def _value_scale(plan: TargetPlan, learned: NDArray[np.float32]) -> OutputScale:
+    """Positive: an output of softplus(raw)·mean, with the bias at which softplus is one; a target that is always 0 begins just
+    above it.
+    """
+    if not plan.positive:
+        scale = column_scale(learned)
+        return OutputScale(torch.from_numpy(scale.mean), torch.from_numpy(scale.std), torch.zeros(len(scale.mean)))
     negative = [name for name, column in zip(plan.learned, learned.T, strict=True) if (column < 0).any()]
     if negative:
         raise UsageError(

@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -74,45 +74,47 @@ def prepare_pixels(session: Session, pictures: Sequence[Picture]) -> PreparedPix
     with session.stage("engine", settings.encoder):
         encoder = open_encoder(session)
     session.remember_settings()
-    augment = _choose_augment(session)
-    stored = replace(_plan_kept(session, pictures, encoder), augment=augment)
+    augment = settings.augment
+    if augment is None:
+        augment = "light"
+        session.chose(Choice("augment", augment, augment_spec(augment).meaning))
+    # kept where the user says; else where that was tuned, as long as it fits; else where it suits
+    tuned = session.tuned.choice("cache") if settings.cache is None else None
+    try:
+        stored = plan_pixels(session, pictures, encoder, mode=tuned.value if tuned else settings.cache)
+        if tuned is not None:
+            stored = replace(stored, cache=replace(stored.cache, reason=tuned.reason))
+    except MachineError as error:
+        if tuned is None:
+            raise
+        session.warn(f"pictures are not kept as was tuned on {session.tuned.date} ({tuned.value}): {error.why}")
+        stored = plan_pixels(session, pictures, encoder)
+    stored = replace(stored, augment=augment)
     session.chose(stored.cache)
     stored, failed, num_decoded = fill_pixels(session, stored)
     present = np.array([picture.sample_id not in failed for picture in pictures])
-    use = EncoderUse(encoder.spec, {"engine": "torch", "precision": "f32"}, _fingerprint(encoder, stored), 0, num_decoded, NONE)
-    return PreparedPixels(encoder, use, stored, present, failed)
-
-
-def _fingerprint(encoder: Encoder, stored: StoredPixels) -> str:
-    """What the inputs of training depend on, the pictures themselves left out."""
+    # what the inputs of training depend on, the pictures themselves left out
     spec = encoder.spec.to_dict()
     del spec["weights_from"]  # the same weights from another place are the same weights
-    return digest({"encoder": spec, "pixels": pixel_recipe(stored.canvas), "augment": stored.augment})
+    fingerprint = digest({"encoder": spec, "pixels": pixel_recipe(stored.canvas), "augment": augment})
+    use = EncoderUse(encoder.spec, {"engine": "torch", "precision": "f32"}, fingerprint, 0, num_decoded, NONE)
+    return PreparedPixels(encoder, use, stored, present, failed)
 
 
 def plan_pixels(session: Session, pictures: Sequence[Picture], encoder: Encoder, *, mode: Mode | None = None) -> StoredPixels:
     """How the pictures will lie in the cache, and where that is; nothing is decoded or written."""
     settings = session.settings
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
-    canvas = plan_canvas(tiles, encoder.spec.preprocess, picture_sizes(session, pictures))
+    # sizes as `check` found them; read from the file where it did not look
+    facts = load_facts(session.workspace, session.on_event)
+    known = dict(zip(facts["path"], zip(facts["width"].tolist(), facts["height"].tolist(), strict=True), strict=True))
+    sizes = [known[picture.path] if picture.path in known else read_size(picture.path) for picture in pictures]
+    canvas = plan_canvas(tiles, encoder.spec.preprocess, sizes)
     folder = session.workspace.root / "pixels" / pixel_recipe(canvas)[:8]
     cache = choose_cache(session, canvas, len(pictures), folder, mode)
     columns = zip(*((picture.sample_id, picture.path, picture.content) for picture in pictures), strict=True)
     ids, paths, contents = columns if pictures else ((), (), ())
     return StoredPixels(ids, paths, contents, canvas, cache, folder)
-
-
-def _plan_kept(session: Session, pictures: Sequence[Picture], encoder: Encoder) -> StoredPixels:
-    """Kept where the user says; else where that was tuned, as long as it fits; else where it suits."""
-    typed, tuned = session.settings.cache, session.tuned.choice("cache")
-    if typed is not None or tuned is None:
-        return plan_pixels(session, pictures, encoder, mode=typed)
-    try:
-        stored = plan_pixels(session, pictures, encoder, mode=tuned.value)
-    except MachineError as error:
-        session.warn(f"pictures are not kept as was tuned on {session.tuned.date} ({tuned.value}): {error.why}")
-        return plan_pixels(session, pictures, encoder)
-    return replace(stored, cache=replace(stored.cache, reason=tuned.reason))
 
 
 def choose_cache(session: Session, canvas: Canvas, num_images: int, folder: Path, mode: Mode | None) -> Choice:
@@ -127,21 +129,26 @@ def choose_cache(session: Session, canvas: Canvas, num_images: int, folder: Path
         taken = f"{format_count(num_images, 'picture')} take {format_bytes(on_disk.evidence['bytes'])}"
         reason = f"{taken} of {format_bytes(free_bytes)} free: decoded once, for this run and the next"
         return replace(on_disk, reason=reason)
-    return planned(_ram_budget_bytes(session, mode))
-
-
-def picture_sizes(session: Session, pictures: Sequence[Picture]) -> list[tuple[int, int]]:
-    """Width and height of each picture, as `check` found them; read from the file where it did not look."""
-    facts = load_facts(session.workspace, session.on_event)
-    known = dict(zip(facts["path"], zip(facts["width"].tolist(), facts["height"].tolist(), strict=True), strict=True))
-    return [known[picture.path] if picture.path in known else read_size(picture.path) for picture in pictures]
+    several = session.num_started > 1 or session.trains_on_nodes or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if several and mode is None:
+        return planned(0)  # each process would hold its own copy; a cache on the disk is shared
+    budget_bytes = int(_RAM_SHARE * detect_machine(session.workspace.root).memory_available_bytes)
+    limit = session.settings.memory_bytes
+    if limit is not None and is_cpu(torch_device(session.policy)):
+        budget_bytes = min(budget_bytes, int(_LIMIT_SHARE * limit))
+    return planned(budget_bytes)
 
 
 def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, dict[str, str], int]:
     """Decode what the cache has room for and does not hold; return it ready to open, what failed, and how many were decoded."""
     cache = stored.open_cache()
     try:
-        failed = _load_failed(stored, session.warn)
+        content = dict(zip(stored.sample_ids, stored.contents, strict=True))
+        failed = {  # before, with the same content, and would fail again
+            sample_id: entry["reason"]
+            for sample_id, entry in checksums.recall_json(stored.folder / "failed.json", session.warn).items()
+            if content.get(sample_id, "") == entry["content"] != "" and not may_pass(entry["reason"])
+        }
         missing = [position for position in cache.missing().tolist() if stored.sample_ids[position] not in failed]
         wanted = missing[: max(0, cache.capacity_rows - cache.num_valid)]
         if wanted:
@@ -155,28 +162,10 @@ def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, d
 
 
 def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: list[int], failed: dict[str, str]) -> None:
-    """Decode the pictures at `wanted`, adding to `failed`; what failed is remembered even if this is stopped on the way."""
-    loading = Loading()
-    started = told = time.monotonic()
-    try:
-        for done, (position, reason) in enumerate(_drawn(session, stored, cache, wanted, loading), start=1):
-            if reason:
-                failed[stored.sample_ids[position]] = reason
-                _refuse_too_many(session, stored, failed)
-            now = time.monotonic()
-            if now - told > _TELL_EVERY_S or done == len(wanted):
-                rate = done / max(now - started, 1e-6)
-                session.on_event(Progress("pixels", done, len(wanted), "images", rate, (len(wanted) - done) / rate, len(failed)))
-                told = now
-    finally:
-        _save_failed(stored, failed)
-    session.timelines["pixels"] = Timeline.of(None, loading)
-
-
-def _drawn(
-    session: Session, stored: StoredPixels, cache: PixelCache, wanted: list[int], loading: Loading
-) -> Iterator[tuple[int, str]]:
-    """Fill the cache, by processes where there are cores for them: each position, and "" or the reason why it failed."""
+    """Decode the pictures at `wanted`, by processes where there are cores for them, adding to `failed`; what failed is remembered
+    even if this is stopped on the way.
+    """
+    loading, workers = Loading(), session.policy.workers
 
     def decode(position: int) -> tuple[int, str]:
         try:
@@ -186,57 +175,36 @@ def _drawn(
             return position, str(error)
         return position, ""
 
-    workers = session.policy.workers
     if worth_processes(len(wanted), workers=workers):
         files = [(position, stored.paths[position], stored.contents[position]) for position in wanted]
-        return fill_in_processes(cache, stored.canvas, files, processes=workers, loading=loading)
-    return map_ahead(decode, wanted, threads=workers, ahead=4 * max(1, workers))
+        drawn = fill_in_processes(cache, stored.canvas, files, processes=workers, loading=loading)
+    else:
+        drawn = map_ahead(decode, wanted, threads=workers, ahead=4 * max(1, workers))
+    started = told = time.monotonic()
+    try:
+        for done, (position, reason) in enumerate(drawn, start=1):
+            if reason:
+                failed[stored.sample_ids[position]] = reason
+                _refuse_too_many(session, stored, failed)
+            now = time.monotonic()
+            if now - told > _TELL_EVERY_S or done == len(wanted):
+                rate = done / max(now - started, 1e-6)
+                session.on_event(Progress("pixels", done, len(wanted), "images", rate, (len(wanted) - done) / rate, len(failed)))
+                told = now
+    finally:
+        file = stored.folder / "failed.json"
+        content = dict(zip(stored.sample_ids, stored.contents, strict=True))
+        if failed or file.exists():
+            entries = {sample_id: {"content": content[sample_id], "reason": reason} for sample_id, reason in failed.items()}
+            stored.folder.mkdir(parents=True, exist_ok=True)
+            checksums.save_checked_json(file, entries)
+    session.timelines["pixels"] = Timeline.of(None, loading)
 
 
 def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, str]) -> None:
     """Stop once more pictures have failed than may: something is wrong with the data, not with a file or two."""
     if (error := too_many_failed(failed, len(stored.sample_ids), session.settings.max_failures)) is not None:
         raise error
-
-
-def _load_failed(stored: StoredPixels, warn: Callable[[str], object]) -> dict[str, str]:
-    """What failed before with the same content and would fail again."""
-    known = checksums.recall_json(stored.folder / "failed.json", warn)
-    content = dict(zip(stored.sample_ids, stored.contents, strict=True))
-    return {
-        sample_id: entry["reason"]
-        for sample_id, entry in known.items()
-        if content.get(sample_id, "") == entry["content"] != "" and not may_pass(entry["reason"])
-    }
-
-
-def _save_failed(stored: StoredPixels, failed: dict[str, str]) -> None:
-    file = stored.folder / "failed.json"
-    content = dict(zip(stored.sample_ids, stored.contents, strict=True))
-    if failed or file.exists():
-        entries = {sample_id: {"content": content[sample_id], "reason": reason} for sample_id, reason in failed.items()}
-        stored.folder.mkdir(parents=True, exist_ok=True)
-        checksums.save_checked_json(file, entries)
-
-
-def _choose_augment(session: Session) -> str:
-    wanted = session.settings.augment
-    if wanted is not None:
-        return wanted
-    session.chose(Choice("augment", "light", augment_spec("light").meaning))
-    return "light"
-
-
-def _ram_budget_bytes(session: Session, mode: Mode | None) -> int:
-    """How much memory pictures may take: a share of what is free, and of a limit that was set where it counts this memory."""
-    several = session.num_started > 1 or session.trains_on_nodes or int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if several and mode is None:
-        return 0  # each process would hold its own copy; a cache on the disk is shared
-    budget = int(_RAM_SHARE * detect_machine(session.workspace.root).memory_available_bytes)
-    limit = session.settings.memory_bytes
-    if limit is not None and is_cpu(torch_device(session.policy)):
-        return min(budget, int(_LIMIT_SHARE * limit))
-    return budget
 
 
 @dataclass(frozen=True, eq=False)

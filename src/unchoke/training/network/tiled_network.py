@@ -206,7 +206,14 @@ class TiledNetwork(TrainableNetwork):
         """Outputs (n, names) for what the suffix gave (n · tiles, dim), in full precision."""
         tiles = self.config.tiles
         feats_nstd = feats.reshape(-1, tiles.streams, tiles.rows * tiles.cols, self.config.dim)
-        return self._in_units(self.head(self._fused(feats_nstd, inputs)))
+        raw: torch.Tensor = self.head(self._fused(feats_nstd, inputs))
+        if self.config.kind == "classification":
+            return raw
+        values = (F.softplus(raw) if self.config.positive else raw) * self.target_std + self.target_mean
+        if self.target_matrix is None:
+            return values
+        # Multiplied and summed, not as a matrix product: those may be rounded (TF32), and a sum is exact.
+        return (values.unsqueeze(-1) * self.target_matrix).sum(dim=1)
 
     def _fused(self, feats_nstd: torch.Tensor, inputs: torch.Tensor | None) -> torch.Tensor:
         """(n, head inputs): each stream's tiles as one vector, side by side, then the extra columns, standardised."""
@@ -216,15 +223,6 @@ class TiledNetwork(TrainableNetwork):
         if inputs is not None:
             parts.append((inputs - self.input_mean) / self.input_std)
         return torch.cat(parts, dim=1)
-
-    def _in_units(self, raw: torch.Tensor) -> torch.Tensor:
-        if self.config.kind == "classification":
-            return raw
-        values = (F.softplus(raw) if self.config.positive else raw) * self.target_std + self.target_mean
-        if self.target_matrix is None:
-            return values
-        # Multiplied and summed, not as a matrix product: those may be rounded (TF32), and a sum is exact.
-        return (values.unsqueeze(-1) * self.target_matrix).sum(dim=1)
 
 
 def _build_fusion(config: NetworkConfig) -> TileFusion:

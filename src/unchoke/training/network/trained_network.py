@@ -9,8 +9,7 @@ decided by `evaluate`, `predict` and `export`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from torch import nn
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_bytes, digest_file
-from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count
 from unchoke.data.inspect_samples import load_facts
 from unchoke.data.manifest import load_manifest
@@ -73,7 +71,13 @@ class TrainedNetwork:
 
     def build(self, cut: Cut | None = None) -> TiledNetwork:
         """The network in evaluation mode, on the CPU. `cut`, of its encoder, saves building the backbone's structure again."""
-        network = TiledNetwork(cut.suffix if cut is not None else self._bare_suffix(), self.config)
+        suffix: nn.Module = nn.Identity()
+        if cut is not None:
+            suffix = cut.suffix
+        elif not is_all_frozen(self.spec.cut):  # the structure alone; its weights are about to be filled in
+            backbone = bare_encoder(self.spec.encoder, input_px=self.spec.input_px)
+            suffix = cut_network(backbone, self.spec.cut, verify=False).suffix
+        network = TiledNetwork(suffix, self.config)
         network.load_state_dict(self.state)
         return network.eval().requires_grad_(False)
 
@@ -102,13 +106,6 @@ class TrainedNetwork:
         }
         save_tensors(path, content)
 
-    def _bare_suffix(self) -> nn.Module:
-        """The structure alone; its weights are about to be filled in."""
-        if is_all_frozen(self.spec.cut):
-            return nn.Identity()
-        backbone = bare_encoder(self.spec.encoder, input_px=self.spec.input_px)
-        return cut_network(backbone, self.spec.cut, verify=False).suffix
-
 
 def load_network(path: Path) -> tuple[TrainedNetwork, dict[str, Any]]:
     """The network in `path` and the `extra` it was saved with."""
@@ -135,10 +132,6 @@ def load_network(path: Path) -> tuple[TrainedNetwork, dict[str, Any]]:
     return trained, content["extra"]
 
 
-InputColumns = NDArray[np.float32]
-"""Extra numbers (n, inputs), as they stand in the table."""
-
-
 @dataclass(frozen=True, eq=False)
 class ReadyNetwork:
     """A network on its device. `threads` are torch's while it answers; None leaves them as they are."""
@@ -152,16 +145,21 @@ class ReadyNetwork:
     workers: int
     threads: int | None = None
 
-    def outputs(self, source: InputSource, positions: Positions, inputs: InputColumns | None = None) -> NDArray[np.float32]:
+    def outputs(
+        self, source: InputSource, positions: Positions, inputs: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """Outputs (n, names) for the plain views at `positions`; rows of `inputs` are counted as those of `source` are."""
-        size = self.size.value
+        size, threads = self.size.value, torch.get_num_threads()
         batches = [positions[start : start + size] for start in range(0, len(positions), size)]
-        with _torch_threads(self.threads):
+        torch.set_num_threads(self.threads or threads)
+        try:
             shown = feed(source, batches, epoch=None, device=self.device, workers=self.workers)
             found = [self._answer(fed, inputs) for fed in shown]
+        finally:
+            torch.set_num_threads(threads)
         return np.concatenate(found) if found else np.empty((0, len(self.trained.names)), np.float32)
 
-    def _answer(self, fed: HostBatch, inputs: InputColumns | None) -> NDArray[np.float32]:
+    def _answer(self, fed: HostBatch, inputs: NDArray[np.float32] | None) -> NDArray[np.float32]:
         found: list[torch.Tensor] = []
 
         def run(start: int, stop: int) -> None:
@@ -193,48 +191,22 @@ def open_network(
     `loop` is how it was trained, where the run's record does not say so: it is one of several models. `full` is for float32,
     whatever it was trained in.
     """
-    trained_by = loop_of(found.record) if loop is None else LoopConfig(**loop)
-    trained_by = replace(trained_by, dtype="float32") if full else trained_by
-    return _open(trained, trained_by, on_event=on_event, device=device, cut=cut, as_in_training=as_in_training)
-
-
-def _open(
-    trained: TrainedNetwork, loop: LoopConfig, *, on_event: OnEvent, device: str | None, cut: Cut | None, as_in_training: bool
-) -> ReadyNetwork:
+    if loop is None:
+        recorded = found.record.training.loop if found.record.training else None
+        assert recorded is not None, "only a network that was trained is opened again"
+        known = {field.name for field in fields(LoopConfig)}  # what this version does not know is passed over
+        loop = {name: value for name, value in recorded.to_dict().items() if name in known}
+    trained_by = LoopConfig(**loop)
     policy = choose_policy(detect_machine(), device=device)
     place = torch_device(policy)
     keep_freed_memory()
-    network = prepare_network(trained.build(cut), replace(loop, grad_ckpt=False), place).eval()
-    dtype = _dtype_here(loop, place, on_event)
-    threads = loop.threads if as_in_training else None
-    return ReadyNetwork(trained, network, place, dtype, MicroBatch(loop.eval_batch), on_event, policy.workers, threads)
-
-
-def loop_of(record: RunRecord) -> LoopConfig:
-    """How a run was trained, from its record; what this version does not know is passed over."""
-    known = {field.name for field in fields(LoopConfig)}
-    loop = record.training.loop if record.training else None
-    assert loop is not None, "only a network that was trained is opened again"
-    return LoopConfig(**{name: value for name, value in loop.to_dict().items() if name in known})
-
-
-def _dtype_here(loop: LoopConfig, device: torch.device, on_event: OnEvent) -> torch.dtype:
-    """The run's own; a processor has no float16 arithmetic worth the name."""
-    dtype = torch_dtype(loop.dtype)
-    if dtype is torch.float16 and is_cpu(device):
+    network = prepare_network(trained.build(cut), replace(trained_by, grad_ckpt=False), place).eval()
+    dtype = torch.float32 if full else torch_dtype(trained_by.dtype)
+    if dtype is torch.float16 and is_cpu(place):  # which has no float16 arithmetic worth the name
         on_event(Note("the network was trained in float16; on this processor it runs in float32: tiny differences", "warning"))
-        return torch.float32
-    return dtype
-
-
-@contextmanager
-def _torch_threads(num: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(num or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        dtype = torch.float32
+    threads = trained_by.threads if as_in_training else None
+    return ReadyNetwork(trained, network, place, dtype, MicroBatch(trained_by.eval_batch), on_event, policy.workers, threads)
 
 
 class RowsInMemory:
@@ -243,7 +215,8 @@ class RowsInMemory:
     def __init__(self, rows: NDArray[Any], preprocess: Preprocess) -> None:
         self._rows, self._preprocess = rows, preprocess
         self._are_pixels = rows.dtype == np.uint8
-        self.sample_shape = _input_shape(rows.shape[1:]) if self._are_pixels else rows.shape[1:]
+        shape = rows.shape[1:]
+        self.sample_shape = (shape[0], shape[3], *shape[1:3]) if self._are_pixels else shape
         self.sample_bytes = rows.itemsize * math.prod(rows.shape[1:])
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
@@ -252,11 +225,6 @@ class RowsInMemory:
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
         return plain(raw, mean=self._preprocess.mean, std=self._preprocess.std) if self._are_pixels else raw.float()
-
-
-def _input_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    tiles, height, width, colours = shape
-    return tiles, colours, height, width
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +243,8 @@ class PictureFiles:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        return _input_shape(self.pixel_shape)
+        tiles, height, width, colours = self.pixel_shape
+        return tiles, colours, height, width
 
     @property
     def sample_bytes(self) -> int:
@@ -286,16 +255,13 @@ class PictureFiles:
         out: Pixels = np.empty((len(positions), *self.pixel_shape), np.uint8)
         for place, position in enumerate(positions):
             try:
-                out[place] = self._decode(int(position))
+                data = read_bytes(self.paths[position])
+                if self.contents[position] and digest_bytes(data) != self.contents[position]:
+                    raise DecodeError("changed", "it is not the file that was judged")
+                out[place] = decode_views(data, self.sample_ids[position], self.recipe)
             except DecodeError as error:
                 raise _pictures_lost([f"{self.sample_ids[position]} ({error})"]) from error
         return out
-
-    def _decode(self, position: int) -> list[Pixels]:
-        data = read_bytes(self.paths[position])
-        if self.contents[position] and digest_bytes(data) != self.contents[position]:
-            raise DecodeError("changed", "it is not the file that was judged")
-        return decode_views(data, self.sample_ids[position], self.recipe)
 
     def digests(self) -> dict[str, str]:
         """Of each file by sample id: as `check` knows it, else by reading it."""
