@@ -55,10 +55,10 @@ class Clock:
 
     def each(self, name: str, items: Iterable[T]) -> Generator[T, None, None]:
         """The same items; the time until each is there counts as `name`. Closed early, it closes a generator it was given."""
-        waiting, found = self.stage(name), iter(items)
+        found = iter(items)
         try:
             while True:
-                with waiting:
+                with self.stage(name):
                     item = next(found, _END)
                 if item is _END:
                     return
