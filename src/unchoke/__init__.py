@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*sorted(__all__), "__version__"]
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import unchoke
 from errors import refused
 from unchoke.core.events import Chosen, Event, Note, Progress, StageStarted, ignore
 from unchoke.core.record import RunRecord
@@ -294,3 +295,23 @@ def test_stopped_run_reports_the_time_of_all_stretches(workspace: Path) -> None:
     assert "in 3 stretches" in page
     assert not (workspace / "experiments" / "stretches.json").read_text().strip("{}\n ")
     assert train(out=workspace, on_event=ignore, epochs=8).run_record.stretches == []
+
+
+def test_data_in_memory_goes_on_as_a_table(photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    out, pairs = tmp_path / "out", [(file, file.parent.name) for file in sorted(photos.rglob("*.jpg"))]
+    first = unchoke.fit(pairs, out=out, weights=str(tiny_weights), epochs=2, **PLAIN)
+    again = unchoke.fit(pairs, out=out, epochs=2, on_event=ignore)
+    assert (again.run, again.already_done) == ("exp_1", True)
+    assert list(first.run_record.task.names) == ["apple", "leaf", "plum"]
+    assert repr(first).startswith("exp_1: test accuracy") and str(first.report) in repr(first)
+    assert "<table>" in first._repr_html_() and first.metrics["test"]["accuracy"] is not None
+    assert len(first.predict(photos / "apple" / "apple 00.jpg", on_event=ignore).rows) == 1
+    assert first.model.classes == ("apple", "leaf", "plum")
+
+
+def test_one_value_where_several_may_be_given(photos: Path, tmp_path: Path) -> None:
+    rows = [f"{file.relative_to(photos).as_posix()},{number}" for number, file in enumerate(sorted(photos.rglob("*.jpg")))]
+    (tmp_path / "table.csv").write_text("\n".join(["file,height", *rows]))
+    table = tmp_path / "table.csv"
+    found = unchoke.check(table, images=photos, path="file", target="height", out=tmp_path / "out", on_event=ignore)
+    assert found.num_samples == 42

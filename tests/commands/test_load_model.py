@@ -95,11 +95,17 @@ def test_values_are_predicted_in_their_own_units(value_run: tuple[Path, str], fi
         model.predict_proba(files)
 
 
+def test_one_picture_gives_one_row_and_features(finished: Path, files: list[Path]) -> None:
+    model = unchoke.load_model("exp_1", out=finished)
+    assert model.predict(files[0]).tolist() == model.predict([files[0]]).tolist()
+    features = model.embed(files[:3])
+    assert features.shape[0] == 3 and features.shape[1] > 3 and features.dtype == np.float32
+    assert np.array_equal(model.embed(files[1]), features[1:2]) or np.allclose(model.embed(files[1]), features[1:2], atol=1e-2)
+
+
 def test_what_is_no_picture_is_refused(finished: Path, files: list[Path], tmp_path: Path) -> None:
     model = unchoke.load_model("exp_1", out=finished)
     assert model.predict_proba([]).shape == (0, 3)
-    with refused("single-picture"):
-        model.predict(str(files[0]))  # type: ignore[arg-type]
     with refused("not-a-picture", "float32"):
         model.predict([np.zeros((8, 8, 3), np.float32)])
     with refused("not-a-picture", "Tensor"):

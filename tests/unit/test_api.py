@@ -117,7 +117,7 @@ def test_what_is_not_given_has_a_default_that_says_so() -> None:
 
 def test_keywords_are_typed_as_people_give_them() -> None:
     written = {
-        "images": "Sequence[str | Path]",
+        "images": "str | Path | Sequence[str | Path]",
         "strides": "Sequence[int] | str",
         "long": "tuple[str, str] | None",
         "fold": 'int | Literal["all"] | None',

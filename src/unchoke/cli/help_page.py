@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from unchoke.cli.misuse import PARSER_ERROR
+from unchoke.cli.misuse import PARSER_ERROR, take_aliases
 from unchoke.cli.showing import tell_misuse
 from unchoke.core.settings import OPTIONS, flag
 
@@ -48,7 +48,14 @@ class _HelpPage:
 
 
 class HelpfulCommand(_HelpPage, TyperCommand):
-    """A command whose help is one of our pages."""
+    """A command whose help is one of our pages, and which knows the words of other tools."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, replaced = take_aliases(self, args)
+        if replaced:
+            told = ", ".join(f"{theirs} is called {ours}" for theirs, ours in replaced.items())
+            typer.echo(f"note  {told} here", err=True)
+        return super().parse_args(ctx, words)
 
 
 class HelpfulGroup(_HelpPage, TyperGroup):

@@ -1,8 +1,8 @@
-"""What was typed and cannot be read, told as every other error: what, why, try. Words of other tools lead to ours.
+"""Words of other tools lead to ours; what cannot be read is told as every other error: what, why, try.
 
-In: the parser's complaint and the words that were typed. Out: a `UsageError` whose last line is, where that can be known, the
-same command with the right word in it. An option of another tool is never taken for ours in silence: its values may mean
-something else.
+An option of another tool that means exactly what one of ours means is taken for it, and that is said. For the rest: in come the
+parser's complaint and the words that were typed, out goes a `UsageError` about all unknown options at once, whose last line is,
+where that can be known, the same command with the right words in it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,47 @@ _OTHER_VALUES = {
     "--devices": "it takes the number of processes that train together; one device is --device cuda:0",
 }
 """Where ours takes another value than what the word takes elsewhere."""
+_OTHER_WORDS = {"early-stopping", "early-stop", "model-ema", "checkpoint", "ckpt", "ckpt-path", "checkpoint-path", "project",
+                "pretrained-weights", "class-weight", "balanced", "aug", "augmentation", "augmentations", "accelerator",
+                "crop-size"}  # fmt: skip
+"""Words that are switches elsewhere, or mean something else there."""
 _POSITIONAL = {"data", "data-dir", "data-path", "dataset", "dataset-path", "train-dir", "source", "root", "data-root"}
 _NEEDLESS = {"resume": "the same command goes on from where it was", "continue": "the same command goes on from where it was"}
+
+
+def take_aliases(command: Any, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The words after a command with our options in the place of those that mean the same elsewhere; and which were replaced."""
+    taken, replaced = list(words), dict[str, str]()
+    for place, option in _unknown_options(command, words):
+        ours = _ours(command, option)
+        word = option.lstrip("-").replace("_", "-").lower()
+        if ours and ours not in _OTHER_VALUES and word not in _OTHER_WORDS:
+            taken[place] = ours + words[place][len(option) :]
+            replaced[option] = ours
+    return taken, replaced
+
+
+def _unknown_options(command: Any, words: Sequence[str]) -> list[tuple[int, str]]:
+    """Places and names of the words that look like options and are none of this command's."""
+    names = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts) if name.startswith("-")}
+    found, is_value = list[tuple[int, str]](), False
+    for place, word in enumerate(words):
+        if word == "--" and not is_value:
+            break
+        name = word.partition("=")[0]
+        if not is_value and re.match(r"--?[A-Za-z]", word) and name not in names:
+            found.append((place, name))
+        is_value = not is_value and word in names and not names[word].is_flag
+    return found
+
+
+def _ours(command: Any, option: str) -> str:
+    """What an option of another tool is called here; "" where there is no such thing."""
+    known, word = _options(command), option.lstrip("-").replace("_", "-").lower()
+    meant = _OURS.get(word, f"--{word}")
+    if meant in known:
+        return meant
+    return next((name for name in ("--tile-size", "--patch-size") if name in known), "") if meant == "--input-px" else ""
 
 
 def explain_misuse(error: Any, words: Sequence[str]) -> UsageError:
@@ -79,14 +118,25 @@ def explain_misuse(error: Any, words: Sequence[str]) -> UsageError:
     command = error.ctx.command_path if getattr(error, "ctx", None) else " ".join(["unchoke", *words[:1]])
     option = getattr(error, "option_name", None)
     if option and "No such option" in str(error.message):
-        why, try_ = _unknown_option(error, str(option), command, words)
-        return UsageError(f"{command} has no option {option}", code="unknown-option", why=why, try_=try_)
-    if unknown := re.match(r"No such command '(.*?)'", str(error.message)):
+        unknown = [name for _, name in _unknown_options(error.ctx.command, words)] or [str(option)]
+        found = {name: _explain_option(error, name, command) for name in dict.fromkeys(unknown)}
+        what = f"{command} has no option {option}" if len(found) == 1 else f"{command} has no options {', '.join(found)}"
+        whys, retyped = [why for why, _, _ in found.values()], list(words)
+        if len(found) > 1:
+            whys = [f"{name}: {why}" for name, (why, _, _) in found.items()]
+        for name, (_, right, _) in found.items():
+            same = [(place, word) for place, word in enumerate(retyped) if word == name or word.startswith(f"{name}=")]
+            for place, word in reversed(same):
+                retyped[place : place + 1] = [right + word[len(name) :]] if right else []
+        stop = next((try_ for _, _, try_ in found.values() if try_), "")
+        return UsageError(what, code="unknown-option", why="; ".join(whys), try_=stop or shlex.join(["unchoke", *retyped]))
+    if unknown_command := re.match(r"No such command '(.*?)'", str(error.message)):
         known = list(error.ctx.command.commands)
-        near = get_close_matches(unknown[1], known, n=1, cutoff=0.6)
+        near = get_close_matches(unknown_command[1], known, n=1, cutoff=0.6)
         why = f"the nearest is {near[0]}" if near else f"there are {', '.join(known)}"
-        try_ = _retyped(words, unknown[1], near[0]) if near else f"{command} --help"
-        return UsageError(f"{command} has no command {unknown[1]}", code="unknown-command", why=why, try_=try_)
+        retyped = [near[0] if near and word == unknown_command[1] else word for word in words]
+        try_ = shlex.join(["unchoke", *retyped]) if near else f"{command} --help"
+        return UsageError(f"{command} has no command {unknown_command[1]}", code="unknown-command", why=why, try_=try_)
     text = error.format_message().strip().rstrip(".").replace("Value error, ", "").replace("Input should be", "should be")
     what = text[:1].lower() + text[1:].replace(", unable to parse string as an integer", "")
     names = getattr(getattr(error, "param", None), "opts", ())
@@ -99,32 +149,27 @@ def explain_misuse(error: Any, words: Sequence[str]) -> UsageError:
     )
 
 
-def _unknown_option(error: Any, option: str, command: str, words: Sequence[str]) -> tuple[str, str]:
-    """Why there is no such option, and what to type instead."""
+def _explain_option(error: Any, option: str, command: str) -> tuple[str, str, str]:
+    """Why there is no such option; what to type in its place; and what to type instead of the whole, where that is another."""
     known = _options(error.ctx.command)
     word = option.lstrip("-").replace("_", "-").lower()
     elsewhere = _commands_with(error.ctx.find_root().command, "unchoke")
     meant = _OURS.get(word, f"--{word}")
-    if meant in known:
-        ours = meant
-    elif meant == "--input-px":
-        ours = next((name for name in ("--tile-size", "--patch-size") if name in known), "")
-    else:  # the nearest spelling, unless the word is an option of another command
-        near = get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8) if meant not in elsewhere else []
-        ours = near[0] if near else ""
+    ours = _ours(error.ctx.command, option)
+    if not ours and meant not in elsewhere:  # the nearest spelling, unless the word is an option of another command
+        ours = next(iter(get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8)), "")
     if ours in _OTHER_VALUES and word in _OURS:
-        return f"{ours} is the nearest: {_OTHER_VALUES[ours]}", f"{command} --help-all"
+        return f"{ours} is the nearest: {_OTHER_VALUES[ours]}", ours, f"{command} --help-all"
     if ours:
-        return f"it is called {ours} here", _retyped(words, option, ours)
+        return f"it is called {ours} here", ours, ""
     if word in _POSITIONAL:
-        return "the data comes first, without an option", f"{command} DATA"
+        return "the data comes first, without an option", "", f"{command} DATA"
     if word in _NEEDLESS:
-        without = [typed for typed in words if typed.split("=")[0] != option]
-        return f"none is needed: {_NEEDLESS[word]}", shlex.join(["unchoke", *without])
+        return f"none is needed: {_NEEDLESS[word]}", "", ""
     why = (
         f"{meant} is an option of {list_some(elsewhere[meant], limit=3)}" if meant in elsewhere else "no option is spelt like it"
     )
-    return why, f"{command} --help-all, which lists its options"
+    return why, "", f"{command} --help-all, which lists its options"
 
 
 def _options(command: Any) -> set[str]:
@@ -141,9 +186,3 @@ def _commands_with(command: Any, path: str) -> dict[str, list[str]]:
             for option in _options(inner):
                 found.setdefault(option, []).append(f"`{path} {name}`")
     return found
-
-
-def _retyped(words: Sequence[str], wrong: str, right: str) -> str:
-    """The same command with the right word."""
-    changed = [right + word[len(wrong) :] if word == wrong or word.startswith(f"{wrong}=") else word for word in words]
-    return shlex.join(["unchoke", *changed])

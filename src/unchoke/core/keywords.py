@@ -104,8 +104,8 @@ def _written(kind: Any, *, path: bool = False) -> str:
     if origin is Literal:
         return "Literal[{}]".format(", ".join(f'"{word}"' for word in arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
-        text = " | str" if arguments[0] is int else ""
-        return f"Sequence[{_written(arguments[0], path=path)}]{text}"
+        one = _written(arguments[0], path=path)
+        return f"{one} | Sequence[{one}]" if path else f"Sequence[{one}]{' | str' if arguments[0] is int else ''}"
     if origin is tuple:
         return f"tuple[{', '.join(map(_written, arguments))}]"
     if origin is dict:

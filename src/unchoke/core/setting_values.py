@@ -107,6 +107,11 @@ def parse_tile_size(value: Any) -> Any:
     return int(text)
 
 
+def parse_several(value: Any) -> Any:
+    """One text, or several."""
+    return (value,) if isinstance(value, str) else value
+
+
 def parse_names(value: Any) -> Any:
     """``B2,B3`` typed once, or once for each."""
     return tuple(part.strip() for text in _texts(value) for part in text.split(",") if part.strip())

@@ -28,6 +28,7 @@ from unchoke.core.setting_values import (
     parse_memory,
     parse_names,
     parse_normalise,
+    parse_several,
     parse_strides,
     parse_sums,
     parse_tile_size,
@@ -131,6 +132,7 @@ class Settings:
     ] = ""
     images: Annotated[
         tuple[str, ...],
+        ValueParser(parse_several),
         _data(
             "Folder that holds the images of a table, also by URL; repeat it for several folders.",
             brief="Folder that holds the images of a table.",
@@ -158,6 +160,7 @@ class Settings:
     ] = None
     exclude: Annotated[
         tuple[str, ...],
+        ValueParser(parse_several),
         _photos(
             "Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets all."
         ),
@@ -182,6 +185,7 @@ class Settings:
     ] = False
     target: Annotated[
         tuple[str, ...],
+        ValueParser(parse_several),
         _photos(
             "Numeric column to predict; repeat it for several. For long tables: a target name to keep.",
             brief="Numeric column to predict; repeat it for several.",
@@ -193,6 +197,7 @@ class Settings:
     ] = None
     input: Annotated[
         tuple[str, ...],
+        ValueParser(parse_several),
         _photos("Numeric column the network sees beside the image (NDVI, height); repeat it for several.", tells_runs_apart=True),
     ] = ()
     group: Annotated[
@@ -605,6 +610,7 @@ class Settings:
     ] = None
     log: Annotated[
         tuple[str, ...],
+        ValueParser(parse_several),
         _host(
             "Also send runs to mlflow, mlflow:URI or tensorboard; repeat it for both. It is not remembered.",
             commands=("fit", "train", *MASKS),

@@ -23,7 +23,7 @@ _OWNER = ".owner"
 _GLANCE_S = 0.2
 """Longer than `is_owned` of another process holds the lock."""
 _OWN_FOLDERS = {"experiments", "features", "engines", "patches", "tiles", "pixels", "logs", "curation", "thumbnails",
-                "tensorboard"}  # fmt: skip
+                "tensorboard", "data"}  # fmt: skip
 _OWN_FILES = {"unchoke.toml", "manifest.csv", "quarantine.csv", "corrections.csv", "checked.parquet", "SHA256SUMS", ".lock",
               ".worker-trial", _OWNER}  # fmt: skip
 
@@ -58,6 +58,8 @@ class Workspace:
     """What `curate` measured of the photos, and what it found."""
     checked_file = _Place("checked.parquet")
     """What `check` learnt of each file, so that a second run re-reads only what changed."""
+    data = _Place("data")
+    """Photos and tables that were given in memory, from Python."""
     features = _Place("features")
     experiments = _Place("experiments")
     experiments_file = _Place("experiments/experiments.db")

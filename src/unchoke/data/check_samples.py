@@ -144,7 +144,7 @@ class CheckResult:
 
 
 def check(
-    data: str | Path | None = None,
+    data: object = None,
     *,
     dataset: object | None = None,
     out: str | Path | None = None,
@@ -154,7 +154,8 @@ def check(
     """Pre-flight gate: is this data sound, and can workers load it? Never writes inside the data.
 
     Args:
-        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        data: Class folders, or a table: a file, a DataFrame, pairs of path and label, a Hugging Face or torch dataset. Left out,
+            what this workspace was made for.
         dataset: An object, a torch Dataset for instance, that is also sent to a spawned worker and loaded from; or its name,
             ``my_module:make_dataset``. Without `data`, that is all.
         out: Workspace folder (default unchoke-out).
@@ -169,7 +170,7 @@ def check(
     """
     theirs = load_dataset(dataset) if isinstance(dataset, str) else dataset
     root = Path(out) if out is not None else DEFAULT_ROOT
-    if theirs is not None and not data and not load_remembered(Workspace(root)).get("data"):
+    if theirs is not None and data is None and not load_remembered(Workspace(root)).get("data"):
         timers = StageTimers()
         with timers.stage("worker"):
             findings = try_worker(theirs, name="dataset")

@@ -8,6 +8,7 @@ float16 where training rounded them. Nothing here reads files.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import nn
@@ -62,8 +63,12 @@ class HeadAnswers(nn.Module):
         self.register_buffer("target_mean", torch.from_numpy(head.target_mean))
         self.register_buffer("target_std", torch.from_numpy(head.target_std))
 
+    def embed(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The features that the head looks at."""
+        return round_to_half(self.frozen(self.shown(pixels).permute(0, 2, 3, 1)))
+
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        features = round_to_half(self.frozen(self.shown(pixels).permute(0, 2, 3, 1)))
+        features = self.embed(pixels)
         params = {name: getattr(self, kept) for name, kept in self.kept.items()}
         outputs = forward(self.kind, params, (features - self.mean) * self.inverse_std)[:, 0]
         return outputs if self.is_class else outputs * self.target_std + self.target_mean
@@ -79,6 +84,16 @@ class NetworkAnswers(nn.Module):
         self.frozen = FromPixels(nn.Identity(), preprocess) if frozen is None else frozen.runnable()
         self.network = network
 
+    def embed(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The features that the last layer looks at."""
+        found: list[torch.Tensor] = []
+        hook = self.network.head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        try:
+            self(pixels)
+        finally:
+            hook.remove()
+        return found[0]
+
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         inputs = self.frozen(self.shown(pixels).permute(0, 2, 3, 1))
         inputs = round_to_half(inputs) if self.rounds else inputs
@@ -93,6 +108,10 @@ class BlendAnswers(nn.Module):
         super().__init__()
         self.models = nn.ModuleList(models)
         self.shares, self.is_class = tuple(shares), is_class
+
+    def embed(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The features of all of them, side by side."""
+        return torch.cat([cast(HeadAnswers, model).embed(pixels) for model in self.models], dim=1)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         total: torch.Tensor | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,9 +18,10 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
+from unchoke.core.in_memory import write_data
 from unchoke.core.prefetch import Prefetch
 from unchoke.core.remembered import remember, resolve_settings
-from unchoke.core.remote import locate
+from unchoke.core.remote import RemotePlace, locate
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
@@ -168,6 +170,9 @@ def open_session(
     refuse_no_addresses()
     wait_briefly()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
+    if typed.get("data") is not None and not isinstance(typed["data"], str | os.PathLike | RemotePlace):
+        table, implied = write_data(typed["data"], workspace.data)
+        typed = {**typed, "data": table, **({} if typed.get("label") or typed.get("target") else implied)}
     settings, reasons = resolve_settings(workspace, typed)
     refuse_unknown_trackers(settings.log)
     log, settings = settings.log, replace(settings, log=())  # what a run is does not depend on who hears of it

@@ -47,7 +47,7 @@ while the features and the choice of engine it rests upon are unchanged.
 
 
 def fit(
-    data: str | Path | None = None,
+    data: object = None,
     *,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
@@ -57,7 +57,8 @@ def fit(
     """Check the data, extract features once, train, evaluate and report. Called again, it goes on, or says it is done.
 
     Args:
-        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        data: Class folders, or a table: a file, a DataFrame, pairs of path and label, a Hugging Face or torch dataset. Left out,
+            what this workspace was made for.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
         dry_run: Say what would be done; nothing is extracted or trained.
@@ -76,13 +77,12 @@ def fit(
     return _run("fit", {"data": data, **options}, out=out, on_event=on_event, dry_run=dry_run)
 
 
-def train(
-    data: str | Path | None = None, *, out: str | Path | None = None, on_event: OnEvent | None = None, **options: Any
-) -> FitResult:
+def train(data: object = None, *, out: str | Path | None = None, on_event: OnEvent | None = None, **options: Any) -> FitResult:
     """Train and evaluate, as `fit` does, without the gate in front: for the next experiment on data that was checked before.
 
     Args:
-        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        data: Class folders, or a table: a file, a DataFrame, pairs of path and label, a Hugging Face or torch dataset. Left out,
+            what this workspace was made for.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
 
@@ -97,7 +97,7 @@ def train(
 
 
 def extract(
-    data: str | Path | None = None,
+    data: object = None,
     *,
     job: str | None = None,
     out: str | Path | None = None,
@@ -108,7 +108,8 @@ def extract(
     """The frozen part alone, in resumable micro-jobs.
 
     Args:
-        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        data: Class folders, or a table: a file, a DataFrame, pairs of path and label, a Hugging Face or torch dataset. Left out,
+            what this workspace was made for.
         job: Run this one job of features/jobs_queue.csv, done or not.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.

@@ -249,6 +249,9 @@ class FoldsResult(FitResult):
     baseline: float | None = None
     """The score of one answer for all, in the figure they are `judged_by`; None where a fold does not say."""
 
+    def __repr__(self) -> str:
+        return self.to_text()
+
     @property
     def run(self) -> str:
         """What the folds are called together."""

@@ -7,7 +7,7 @@ Kinds of runs that no such network can be made of yet are refused, with the reas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -141,7 +141,7 @@ class LoadedModel(nn.Module):
         answered: torch.Tensor = self.network(pixels)
         return answered
 
-    def predict_proba(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
+    def predict_proba(self, pictures: Picture | Sequence[Picture]) -> NDArray[np.float32]:
         """The probability of every class for each picture: files, PIL images, or uint8 arrays (height, width, RGB).
 
         A large JPEG file is decoded at a half, a quarter or an eighth, as in training; an image or array is seen as it is.
@@ -153,29 +153,30 @@ class LoadedModel(nn.Module):
                 why=f"it was trained on {list_some(self.targets)}",
                 try_="model.predict(pictures)",
             )
-        return self._answer(pictures)
+        return self._answer(pictures, self)
 
-    def predict(self, pictures: Sequence[Picture]) -> NDArray[Any]:
+    def predict(self, pictures: Picture | Sequence[Picture]) -> NDArray[Any]:
         """The likeliest class of each picture, by name; or its values, a column for each of `targets`."""
-        answers = self._answer(pictures)
+        answers = self._answer(pictures, self)
         return np.array(self.classes)[answers.argmax(axis=1)] if self.classes else answers
 
-    def _answer(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
-        if isinstance(pictures, str | Path) or hasattr(pictures, "convert") or getattr(pictures, "ndim", 4) == 3:
-            raise UsageError(
-                "one picture was given",
-                code="single-picture",
-                why="answers are rows, one for each of several",
-                try_="model.predict([picture])",
-            )
+    def embed(self, pictures: Picture | Sequence[Picture]) -> NDArray[np.float32]:
+        """The features of each picture, (n, dim): what the last layer, or the head, looks at."""
+        answers: Any = self.network.answers
+        return self._answer(pictures, answers.embed)
+
+    def _answer(self, pictures: Picture | Sequence[Picture], ask: Callable[[torch.Tensor], torch.Tensor]) -> NDArray[np.float32]:
+        """A row for each picture; one picture alone gives one row."""
+        alone = isinstance(pictures, str | Path) or hasattr(pictures, "convert") or getattr(pictures, "ndim", 4) == 3
+        several: Any = [pictures] if alone else pictures
         device = next(self.buffers()).device
-        decoded = map_ahead(self._read, pictures, threads=2, ahead=_BATCH)
+        decoded = map_ahead(self._read, several, threads=2, ahead=_BATCH)
         found = [np.empty((0, len(self.classes or self.targets)), np.float32)]
         with torch.inference_mode(), _evaluating(self), unshortened():
             for _, alike in groupby(decoded, key=lambda pixels: pixels.shape):  # those that follow each other in one size
                 while batch := list(islice(alike, _BATCH)):
-                    found.append(self(torch.from_numpy(np.stack(batch)).to(device)).float().cpu().numpy())
-        return np.concatenate(found)
+                    found.append(ask(torch.from_numpy(np.stack(batch)).to(device)).float().cpu().numpy())
+        return np.concatenate(found[1:] or found)
 
     def _read(self, picture: Picture) -> Pixels:
         from PIL.Image import Image
@@ -211,7 +212,8 @@ def load_model(
         out: Workspace folder (default unchoke-out).
 
     Returns:
-        A module with `classes` (or `targets`), `predict_proba` and `predict`, for lists of files, PIL images or arrays.
+        A module with `classes` (or `targets`), `predict_proba`, `predict` and `embed`, for files, PIL images or arrays, one or
+        several.
 
     Example:
         >>> model = unchoke.load_model("best", out="work")

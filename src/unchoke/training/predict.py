@@ -106,7 +106,7 @@ class Predictions:
 
 def predict(
     run: str | Path,
-    images: Sequence[str | Path],
+    images: str | Path | Sequence[str | Path],
     *,
     to: str | Path | None = None,
     inputs: str | Path | None = None,
@@ -125,7 +125,7 @@ def predict(
 
     Args:
         run: A run: exp_3, 3, latest, best, or an exported folder.
-        images: Image files or folders.
+        images: Image files or folders, one or several.
         to: Write the predictions to this CSV file.
         inputs: Table with the images' extra columns, for a run trained with `input`.
         probabilities: Give the probability of every class, as `p/NAME`.
@@ -152,7 +152,7 @@ def predict(
     found = find_run(run, out=out)
     found.refuse_masks("unchoke predict")
     options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
-    paths = list_images(images)
+    paths = list_images([images] if isinstance(images, str | Path) else images)
     saved = None
     if to is not None:  # not over a file that is read, nor over the table that the run's workspace was made from
         data = None if found.workspace is None else load_remembered(found.workspace).get("data")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
@@ -13,6 +15,10 @@ from unchoke.core.record import Interval, RunRecord
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.runs.report.text import render_choices, render_fit_result, render_profile
+
+if TYPE_CHECKING:
+    from unchoke.training.load_model import LoadedModel
+    from unchoke.training.predict import Predictions
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,43 @@ class FitResult:
     def run(self) -> str:
         """The run's name, `exp_1` for instance."""
         return self.run_record.run
+
+    def __repr__(self) -> str:
+        from unchoke.runs.report.summary import headline
+
+        return f"{headline(self.run_record)}\nreport  {self.report}"
+
+    def _repr_html_(self) -> str:
+        """The first section of the report, for notebooks."""
+        from unchoke.runs.report.html import result_parts
+
+        parts = result_parts(self.run_record) if "run_record" in vars(self) else None
+        if parts is None:
+            return f"<pre>{escape(repr(self))}</pre>"
+        lines = "".join(f"<p>{escape(sentence)}</p>" for sentence in parts["sentences"])
+        rows = [parts["table"].header, *parts["table"].rows] if parts["table"] else []
+        table = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+        figure = f"<b style='font-size:1.6em'>{escape(parts['figure'])}</b> {escape(parts['caption'])}"
+        return f"<div>{figure}{lines}<table>{table}</table><p>report: <code>{escape(str(self.report))}</code></p></div>"
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float | None]]:
+        """Every metric, by split and name: ``result.metrics["test"]["accuracy"]``."""
+        found: dict[str, dict[str, float | None]] = plain_metrics(self.run_record.metrics)["metrics"]
+        return found
+
+    @cached_property
+    def model(self) -> LoadedModel:
+        """The run's model as a torch module, from pixels to answers: what `load_model` gives."""
+        from unchoke.training.load_model import load_model
+
+        return load_model(self.run, out=self.workspace)
+
+    def predict(self, images: str | Path | Sequence[str | Path], **options: Any) -> Predictions:
+        """New photos through this run, as `unchoke.predict` has it, with the same options."""
+        from unchoke.training.predict import predict
+
+        return predict(self.run, images, out=self.workspace, **options)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -96,6 +139,9 @@ class FollowerResult(FitResult):
     run_record: RunRecord = field(init=False, repr=False, compare=False)
     rank: int
     """The number of this process among all."""
+
+    def __repr__(self) -> str:
+        return self.to_text()
 
     def to_dict(self) -> dict[str, Any]:
         return {"rank": self.rank}
@@ -168,6 +214,9 @@ class Rehearsal(FitResult):
     """What was chosen, with reasons."""
     findings: list[Finding]
     """What is wrong with the data, short of stopping it."""
+
+    def __repr__(self) -> str:
+        return self.to_text()
 
     def to_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in ("num_samples", "num_quarantined", "num_jobs", "disk_bytes")}
