@@ -19,7 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from unchoke.core.errors import MachineError
 from unchoke.machine.backend import empty_cache, is_cpu, launch_on
+from unchoke.machine.memory.oom import out_of_memory
 from unchoke.pixels.resize import Preprocess
 
 Features = NDArray[np.float32]
@@ -96,7 +98,8 @@ class FromPixels(nn.Module):
 class TorchEngine:
     """Plain PyTorch on any device. One batch at a time: torch itself uses all cores.
 
-    On an accelerator it has weights of its own: the network may be cut again or trained elsewhere meanwhile.
+    On an accelerator it has weights of its own: the network may be cut again or trained elsewhere meanwhile. A batch that does
+    not fit into memory is computed in halves, from then on; `on_halved` hears how many inputs that leaves `at_once`.
     """
 
     name = "torch"
@@ -110,9 +113,12 @@ class TorchEngine:
         precision: str = "f32",
         batch: int = 16,
         channels_last: bool = False,
+        at_once: int | None = None,
+        on_halved: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.precision = precision
         self.batch = batch
+        self.at_once, self._on_halved = min(at_once or batch, batch), on_halved
         self.device = device
         self.channels_last = channels_last
         self._lock = threading.Lock()
@@ -133,20 +139,36 @@ class TorchEngine:
         return launch_on(self.device, partial(self._launch, batch))
 
     def _launch(self, batch: NDArray[Any] | torch.Tensor) -> torch.Tensor:
-        dtype = _DTYPES[self.precision]
         inputs = torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
-        with (
-            self._lock,
-            torch.inference_mode(),
-            torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not torch.float32),
-        ):
-            padded = (
-                torch.cat([inputs, inputs.new_zeros((self.batch - len(inputs), *inputs.shape[1:]))])
-                if len(inputs) < self.batch
-                else inputs
-            )
-            found: torch.Tensor = self._model(padded.to(self.device)).float()
-        return found[: len(inputs)]
+        with self._lock:
+            while True:
+                try:
+                    return self._run(inputs)
+                except (RuntimeError, MemoryError) as error:
+                    found = out_of_memory(error)
+                    if found is None or not found.can_repeat or (self.at_once == 1 and not found.certain):
+                        raise
+                    lack = found.message
+                if self.at_once == 1:  # outside the handler, so that what the failed frames held is free
+                    raise MachineError(
+                        f"one input alone does not fit into the memory of {self.device}",
+                        code="out-of-memory",
+                        why=lack,
+                        try_="a smaller --input-px, another --encoder, or --device cpu",
+                    )
+                self.at_once = -(-self.at_once // 2)
+                empty_cache(self.device)
+                self._on_halved(self.at_once)
+
+    def _run(self, inputs: torch.Tensor) -> torch.Tensor:
+        dtype, parts = _DTYPES[self.precision], list[torch.Tensor]()
+        with torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not torch.float32):
+            for start in range(0, max(1, len(inputs)), self.at_once):
+                part = inputs[start : start + self.at_once]
+                if missing := self.at_once - len(part):
+                    part = torch.cat([part, part.new_zeros((missing, *part.shape[1:]))])
+                parts.append(self._model(part.to(self.device)).float())
+            return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(inputs)]
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,8 @@ one pass of zeros, because the first pass of a process loads kernels for seconds
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -14,17 +16,17 @@ from threading import Thread
 import numpy as np
 import torch
 
+from unchoke.core.errors import MachineError
 from unchoke.core.prefetch import Steps
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.cut import NONE, is_all_frozen
+from unchoke.features.cut import NONE, is_all_frozen, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.prepare_engine import recall_encoder
 from unchoke.machine.backend import autocast, empty_cache, is_cpu, synchronize, torch_device, torch_dtype, torch_memory_format
+from unchoke.machine.memory.oom import out_of_memory
 from unchoke.machine.policy import Policy
 from unchoke.runs.session import Session
-
-_TRAINED_AT_ONCE = 32
 
 
 def load_ahead(session: Session) -> Steps[Encoder | None]:
@@ -41,15 +43,28 @@ def load_ahead(session: Session) -> Steps[Encoder | None]:
     if is_cpu(device) or settings.memory is not None:  # a limit is kept from the first byte on
         return encoder
     if settings.cut != NONE:
-        warm_up_engines(session, encoder, device)
+        with _memory_may_lack(device):
+            warm_up_engines(session, encoder, device)
         yield "first pass"
     if not is_all_frozen(settings.cut):
         compiler = Thread(target=import_module, args=("torch._dynamo",))  # torch's optimizers load it in their first step
         compiler.start()
-        warm_up_training(encoder, session.policy, device, batch=settings.batch_size or _TRAINED_AT_ONCE)
+        with _memory_may_lack(device):
+            warm_up_training(encoder, session.policy, device)
         compiler.join()
         yield "first step"
     return encoder
+
+
+@contextmanager
+def _memory_may_lack(device: torch.device) -> Iterator[None]:
+    """What runs ahead is no promise: where memory lacks for it, the plan that comes later knows what fits."""
+    try:
+        yield
+    except (RuntimeError, MemoryError, MachineError) as error:
+        if out_of_memory(error) is None and getattr(error, "code", "") != "out-of-memory":
+            raise
+    empty_cache(device)
 
 
 def warm_up_engines(session: Session, encoder: Encoder, device: torch.device) -> None:
@@ -66,15 +81,13 @@ def warm_up_engines(session: Session, encoder: Encoder, device: torch.device) ->
         engine.encode(pixels)
 
 
-def warm_up_training(encoder: Encoder, policy: Policy, device: torch.device, *, batch: int) -> None:
-    """Run a copy of the encoder once over zeros, forwards and backwards, laid out and rounded as it will be trained."""
+def warm_up_training(encoder: Encoder, policy: Policy, device: torch.device) -> None:
+    """Run a copy of the encoder over one sample of zeros, forwards and backwards, laid out and rounded as it will be trained."""
     module = copy.deepcopy(encoder.runnable()).to(device)
     module.to(memory_format=torch_memory_format(policy))  # type: ignore[call-overload]
-    module.train().requires_grad_(True)
-    pixels = torch.zeros((batch, *encoder.input_shape), dtype=torch.uint8, device=device)
+    set_batch_norm_eval(module.train().requires_grad_(True))  # one sample has no statistics
+    pixels = torch.zeros((1, *encoder.input_shape), dtype=torch.uint8, device=device)
     with autocast(device, torch_dtype(policy.train_dtype)):
         loss = module(pixels).float().square().mean()
     loss.backward()
     synchronize(device)
-    del module, pixels, loss
-    empty_cache(device)

@@ -23,6 +23,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.settings import Settings
+from unchoke.core.units import format_count
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
@@ -42,6 +43,8 @@ _COMPARED = 32
 _CALIBRATED = 128
 _PLAIN = "torch:f32"
 _KNOWN = "known.json"
+_AT_ONCE = "at_once.json"
+"""How many inputs fit into a device's memory where a batch did not."""
 
 
 @dataclass(frozen=True)
@@ -211,12 +214,21 @@ def build_engine(
             calibration=sample(_CALIBRATED) if precision == "int8" else None,
             warn=session.warn,
         )
+    device, batch = torch_device(session.policy), tuning.encode_batch or network.fitting_batch(session.policy.encode_batch)
+    file, key = session.workspace.engines / _AT_ONCE, digest([_key(session, network), str(device), precision])
+
+    def remember(at_once: int) -> None:
+        session.warn(f"out of memory on {device}: {network.title} runs {format_count(at_once, 'input')} at once from now on")
+        checksums.save_checked_json(file, {**checksums.recall_json(file, session.warn), key: at_once})
+
     return TorchEngine(
         network,
-        device=torch_device(session.policy),
+        device=device,
         precision=precision,
-        batch=tuning.encode_batch or network.fitting_batch(session.policy.encode_batch),
+        batch=batch,
         channels_last=session.policy.memory_format == "channels_last",
+        at_once=checksums.recall_json(file, session.warn).get(key),
+        on_halved=remember,
     )
 
 

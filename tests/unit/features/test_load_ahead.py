@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.conftest import TINY
 from errors import refused
 from unchoke.core.events import ignore
 from unchoke.core.prefetch import Prefetch
+from unchoke.features import load_ahead as ahead_module
 from unchoke.features.encoders import digest_state
 from unchoke.features.load_ahead import load_ahead, warm_up_engines, warm_up_training
 from unchoke.features.prepare_engine import open_encoder
@@ -57,7 +59,19 @@ def test_warming_up_leaves_the_encoder_as_it_was(session: Session) -> None:
     encoder, cpu = open_encoder(session), torch.device("cpu")
     before = digest_state(encoder.module)
     warm_up_engines(session, encoder, cpu)
-    warm_up_training(encoder, session.policy, cpu, batch=2)
+    warm_up_training(encoder, session.policy, cpu)
     assert digest_state(encoder.module) == before
     assert not encoder.module.training
     assert not any(parameter.requires_grad for parameter in encoder.module.parameters())
+
+
+def test_lack_of_memory_ahead_of_the_plan_is_dropped(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    object.__setattr__(session, "settings", replace(session.settings, cut="-1"))
+    monkeypatch.setattr(ahead_module, "is_cpu", lambda device: False)
+    for name in ("warm_up_engines", "warm_up_training"):
+        monkeypatch.setattr(ahead_module, name, lack)
+    with Prefetch(load_ahead(session)) as start:
+        assert start.take() is not None
