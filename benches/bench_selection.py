@@ -21,12 +21,10 @@ from bench_quality import features_of
 from common import say
 from numpy.typing import NDArray
 
-from unchoke.core.clock import Clock
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
 from unchoke.training.heads.heads import ClassWeights, HeadConfig
-from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, TrainingRows
-from unchoke.training.heads.stack import Member
-from unchoke.training.sampling import Scaler
+from unchoke.training.heads.linear_path import STRENGTHS, LinearPath
+from unchoke.training.sampling import Rows, Scaler
 from unchoke.training.scoring.selection import DeviceTargets
 
 CPU = torch.device("cpu")
@@ -68,18 +66,18 @@ def one_split(feats: NDArray[np.float16], truth: NDArray[np.int64], sides: NDArr
     names = tuple(str(number) for number in range(truth.max() + 1))
     problem = Problem("classification", names, truth, splits, [str(number) for number in range(len(truth))])
     source, task = ArraySource(feats), DeviceTargets.of(problem, device=CPU)
-    rows = TrainingRows(source, splits["train"], Scaler.on(CPU, fit_standardiser(source, splits["train"])))
+    rows = Rows(source, splits["train"], Scaler.on(CPU, fit_standardiser(source, splits["train"])))
     shown = {name: rows.scaler(torch.from_numpy(feats[splits[name]])) for name in ("val", "test")}
     commonest = np.eye(len(names), dtype=np.float32)[[np.bincount(truth[splits["train"]]).argmax()] * len(splits["test"])]
     found = {"commonest": (accuracy(commonest, truth[splits["test"]], truth), balanced(commonest, truth[splits["test"]], truth))}
     for weighting in WEIGHTS:
         config = HeadConfig(solver="lbfgs", epochs=len(STRENGTHS), class_weights=weighting)
-        path = LinearPath(Member(0, config), rows, task=task, saved=None, clock=Clock())
+        path = LinearPath(rows, task, config)
         logits: dict[str, list[Logits]] = {"val": [], "test": []}
         for step in range(len(STRENGTHS)):
-            path.advance(step)
+            path.run_epoch(step)
             for name, scaled in shown.items():
-                logits[name].append(path.outputs(scaled)[:, 0].numpy())
+                logits[name].append(path.outputs(scaled).numpy())
         counted, test = task.class_weights(weighting).numpy(), truth[splits["test"]]
         for picker, score in PICKERS.items():
             best = int(np.argmax([score(one, truth[splits["val"]], counted) for one in logits["val"]]))

@@ -18,7 +18,7 @@ from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FromPixels, round_to_half
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
-from unchoke.training.heads.heads import TrainedHead, forward, stack_params
+from unchoke.training.heads.heads import TrainedHead, forward
 from unchoke.training.ladder.blend import Share
 from unchoke.training.network.tiled_network import TiledNetwork
 
@@ -54,9 +54,8 @@ class HeadAnswers(nn.Module):
         self.shown = PhotoInput(frozen.spec.preprocess, TilePlan())
         self.frozen = frozen.runnable()
         self.kind, self.is_class = head.config.kind, head.kind == "classification"
-        stacked = stack_params([head.params], device=torch.device("cpu"))
-        self.kept = {name: f"head_{name.replace('.', '_')}" for name in stacked}  # torch takes no dots in names
-        for name, values in stacked.items():
+        self.kept = {name: f"head_{name.replace('.', '_')}" for name in head.params}  # torch takes no dots in names
+        for name, values in head.params.items():
             self.register_parameter(self.kept[name], nn.Parameter(values))
         self.register_buffer("mean", torch.from_numpy(head.standardiser.mean))
         self.register_buffer("inverse_std", torch.from_numpy(head.standardiser.std).reciprocal())
@@ -70,7 +69,7 @@ class HeadAnswers(nn.Module):
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         features = self.embed(pixels)
         params = {name: getattr(self, kept) for name, kept in self.kept.items()}
-        outputs = forward(self.kind, params, (features - self.mean) * self.inverse_std)[:, 0]
+        outputs = forward(self.kind, params, (features - self.mean) * self.inverse_std)
         return outputs if self.is_class else outputs * self.target_std + self.target_mean
 
 

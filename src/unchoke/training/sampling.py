@@ -1,8 +1,7 @@
 """Which samples a batch holds, in which order and view: functions of (run seed, epoch, sample id) and nothing else.
 
 In: a feature source and positions. Out: an order, a view per sample, and batches of standardised float32 on the device.
-The order does not depend on where a sample lies in the store, so resuming needs no random state. Only one chunk of
-float16 rows and one batch of float32 are held at a time, or, on a card, all rows as float16 where they are small beside it.
+The order does not depend on where a sample lies in the store, so resuming needs no random state.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from unchoke.core.clock import during
 from unchoke.core.mixing import Hashes as Hashes
 from unchoke.core.mixing import hash_ids as hash_ids
 from unchoke.core.mixing import mix as mix
-from unchoke.machine.backend import device_free_bytes, is_cpu
 from unchoke.training.data import CHUNK_VALUES, FeatureSource, Positions, Standardiser
 
-_HELD_PART = 8
-"""Features may take one part in so many of what is free on a card."""
+CHUNK_ROWS = 2048
+"""Rows that are worked on together where all of them are; sums over chunks do not depend on how many cores there are."""
 
 
 def epoch_order(hashes: Hashes, *, seed: int, epoch: int) -> Positions:
@@ -59,80 +57,93 @@ class Batch:
     feats: torch.Tensor
 
 
-def hold_features(source: FeatureSource, device: torch.device) -> torch.Tensor | None:
-    """All rows (samples, views, dim) as float16 on `device`, where that is a card and they are small beside it; else None."""
-    if is_cpu(device) or 2 * source.num_samples * source.num_views * source.dim > device_free_bytes(device) // _HELD_PART:
-        return None
-    return load_features(source, device)
-
-
-def load_features(source: FeatureSource, device: torch.device) -> torch.Tensor:
-    """All rows on `device`, read chunk by chunk."""
-    held = torch.empty((source.num_samples, source.num_views, source.dim), dtype=torch.float16, device=device)
-    chunk = max(1, CHUNK_VALUES // (source.dim * source.num_views))
-    for start in range(0, source.num_samples, chunk):
-        positions = np.arange(start, min(start + chunk, source.num_samples), dtype=np.int64)
-        held[start : start + chunk] = torch.from_numpy(np.ascontiguousarray(source.all_views(positions))).to(device)
-    return held
-
-
 def batches(
-    source: FeatureSource,
-    positions: Positions,
-    *,
-    views: Positions | int | None,
-    batch_size: int,
-    scaler: Scaler,
-    held: torch.Tensor | None = None,
+    source: FeatureSource, positions: Positions, *, views: Positions | int | None, batch_size: int, scaler: Scaler
 ) -> Iterator[Batch]:
     """Batches in the order of `positions`; `views` is one view for all, one per position, or None for all views together.
 
-    Rows are taken from `held` where it is given (`hold_features`), with the same bytes.
+    Only one chunk of float16 rows and one batch of float32 are held at a time.
     """
-    if held is not None:
-        yield from _held_batches(held, positions, views=views, batch_size=batch_size, scaler=scaler)
-        return
+    device = scaler.mean.device
     row_values = source.dim * (source.num_views if views is None else 1)
-    chunk = max(1, CHUNK_VALUES // row_values // batch_size) * batch_size
-    for start in range(0, len(positions), chunk):
-        here = positions[start : start + chunk]
-        shown = views[start : start + chunk] if isinstance(views, np.ndarray) else views
+    size = max(1, CHUNK_VALUES // row_values // batch_size) * batch_size
+    for start in range(0, len(positions), size):
+        here = positions[start : start + size]
+        shown = views[start : start + size] if isinstance(views, np.ndarray) else views
         with during("read"):
-            rows, place = _read_chunk(source, here, views=shown, device=scaler.mean.device)
-            where = torch.from_numpy(here).to(scaler.mean.device)
+            ascending = np.argsort(here, kind="stable")  # kind to a memory map
+            read = _read(source, here[ascending], shown[ascending] if isinstance(shown, np.ndarray) else shown, device)
+            place, where = (torch.from_numpy(numbers).to(device) for numbers in (np.argsort(ascending, kind="stable"), here))
         for first in range(0, len(here), batch_size):
+            part = slice(first, first + batch_size)
             with during("collate"):
-                scaled = scaler(rows.index_select(0, place[first : first + batch_size]))
-            yield Batch(here[first : first + batch_size], where[first : first + batch_size], scaled)
+                scaled = scaler(read.index_select(0, place[part]))
+            yield Batch(here[part], where[part], scaled)
+            del scaled
+        del read  # before the next chunk is there
 
 
-def _held_batches(
-    held: torch.Tensor, positions: Positions, *, views: Positions | int | None, batch_size: int, scaler: Scaler
-) -> Iterator[Batch]:
-    """Two copies to the device for all batches together: the positions, and which view of each."""
-    where = torch.from_numpy(positions).to(held.device)
-    shown = torch.from_numpy(views).to(held.device) if isinstance(views, np.ndarray) else views
-    for first in range(0, len(positions), batch_size):
-        part = slice(first, first + batch_size)
-        with during("collate"):
+def _read(source: FeatureSource, positions: Positions, views: Positions | int | None, device: torch.device) -> torch.Tensor:
+    rows = source.all_views(positions) if views is None else source.rows(positions, views)
+    return torch.from_numpy(np.ascontiguousarray(rows)).to(device)
+
+
+class Rows:
+    """Standardised rows of the samples at `positions`, which are in ascending order: read when they are asked for, or held."""
+
+    def __init__(self, source: FeatureSource, positions: Positions, scaler: Scaler) -> None:
+        self.source, self.positions, self.scaler = source, np.sort(positions), scaler
+        self._held: torch.Tensor | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.scaler.mean.device
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, each cached view of a sample being one."""
+        return len(self.positions) * self.source.num_views
+
+    def hold(self, limit_bytes: float) -> None:
+        """Keep all rows as float32 (views, samples, dim) if that takes no more."""
+        if self._held is None and 4 * self.count * self.source.dim <= limit_bytes:
+            shape = (self.source.num_views, len(self.positions), self.source.dim)
+            held = torch.empty(shape, dtype=torch.float32, device=self.device)
+            for number in range(self.num_chunks):
+                view, part = self._part(number)
+                held[view, part] = self.chunk(number)[0]
+            self._held = held
+
+    @property
+    def num_chunks(self) -> int:
+        return self.source.num_views * -(-len(self.positions) // CHUNK_ROWS)
+
+    def _part(self, number: int) -> tuple[int, slice]:
+        view, place = divmod(number, self.num_chunks // self.source.num_views)
+        return view, slice(place * CHUNK_ROWS, (place + 1) * CHUNK_ROWS)
+
+    def chunk(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows of one view of up to `CHUNK_ROWS` samples, and their positions."""
+        view, part = self._part(number)
+        here = self.positions[part]
+        where = torch.from_numpy(here).to(self.device)
+        if self._held is not None:
+            return self._held[view, part], where
+        return self.scaler(_read(self.source, here, view, self.device)), where
+
+    def batches(
+        self, order: Positions, *, views: Positions | int | None, batch_size: int
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Rows and positions in `order`, which are places among the samples; `views` as for `batches`."""
+        if (held := self._held) is None:
+            stream = batches(self.source, self.positions[order], views=views, batch_size=batch_size, scaler=self.scaler)
+            yield from ((batch.feats, batch.where) for batch in stream)
+            return
+        where, places = (torch.from_numpy(numbers).to(self.device) for numbers in (self.positions[order], order))
+        shown = torch.from_numpy(views).to(self.device) if isinstance(views, np.ndarray) else views
+        for first in range(0, len(order), batch_size):
+            part = slice(first, first + batch_size)
             if shown is None:
-                rows = held[where[part]]
+                yield held[:, places[part]].transpose(0, 1), where[part]
             else:
-                rows = held[where[part], shown[part] if isinstance(shown, torch.Tensor) else shown]
-            scaled = scaler(rows)
-        yield Batch(positions[part], where[part], scaled)
-
-
-def _read_chunk(
-    source: FeatureSource, positions: Positions, *, views: Positions | int | None, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The float16 rows read in ascending position (kind to a memory map), and where each position's row ended up."""
-    ascending = np.argsort(positions, kind="stable")
-    wanted = positions[ascending]
-    if views is None:
-        rows = source.all_views(wanted)
-    else:
-        rows = source.rows(wanted, views[ascending] if isinstance(views, np.ndarray) else views)
-    place = np.empty(len(positions), dtype=np.int64)
-    place[ascending] = np.arange(len(positions))
-    return torch.from_numpy(np.ascontiguousarray(rows)).to(device), torch.from_numpy(place).to(device)
+                yield held[shown[part] if isinstance(shown, torch.Tensor) else shown, places[part]], where[part]

@@ -7,7 +7,7 @@ import torch
 from unchoke.core.mixing import hash_ids
 from unchoke.training import sampling
 from unchoke.training.data import ArraySource, Standardiser
-from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hold_features, load_features
+from unchoke.training.sampling import Rows, Scaler, batches, epoch_order, epoch_views
 
 IDS = [f"img/{number}.jpg" for number in range(500)]
 
@@ -64,22 +64,27 @@ def test_the_scaler_leaves_the_source_untouched():
 
 
 @pytest.mark.parametrize("views", ["one each", 1, None])
-def test_features_held_on_a_device_give_the_same_bytes(monkeypatch, views):
+def test_held_rows_give_the_same_bytes(monkeypatch, views):
     monkeypatch.setattr(sampling, "CHUNK_VALUES", 50)
+    monkeypatch.setattr(sampling, "CHUNK_ROWS", 7)
     rng = np.random.default_rng(0)
     source = ArraySource(rng.normal(size=(60, 3, 5)).astype(np.float16))
     positions = rng.permutation(60)[:41]
     scale = Standardiser(rng.normal(size=5).astype(np.float32), rng.uniform(1, 2, size=5).astype(np.float32))
-    device = torch.device("cpu")
     asked = rng.integers(0, 3, size=41) if views == "one each" else views
-    options = {"views": asked, "batch_size": 8, "scaler": Scaler.on(device, scale)}
-    read = list(batches(source, positions, **options))
-    held = list(batches(source, positions, **options, held=load_features(source, device)))
-    for one, other in zip(read, held, strict=True):
-        assert one.feats.numpy().tobytes() == other.feats.numpy().tobytes()
-        np.testing.assert_array_equal(one.positions, other.positions)
-        assert one.where.tolist() == other.where.tolist() == one.positions.tolist()
+    read, held = (Rows(source, positions, Scaler.on(torch.device("cpu"), scale)) for _ in range(2))
+    held.hold(1e9)
+    order = rng.permutation(41)
+    pairs = [list(rows.batches(order, views=asked, batch_size=8)) for rows in (read, held)]
+    for (feats, where), (same, there) in zip(*pairs, strict=True):
+        assert feats.numpy().tobytes() == same.contiguous().numpy().tobytes()
+        assert where.tolist() == there.tolist()
+    assert torch.cat([where for _, where in pairs[0]]).tolist() == np.sort(positions)[order].tolist()
+    for number in range(read.num_chunks):
+        assert torch.equal(read.chunk(number)[0], held.chunk(number)[0])
 
 
-def test_a_cpu_holds_no_features_it_can_map():
-    assert hold_features(ArraySource(np.ones((4, 3))), torch.device("cpu")) is None
+def test_many_rows_are_not_held():
+    rows = Rows(ArraySource(np.ones((4, 3))), np.arange(4), plain_scaler(3))
+    rows.hold(4 * 4 * 3 - 1)
+    assert rows._held is None

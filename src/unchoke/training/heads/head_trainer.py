@@ -23,6 +23,7 @@ from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import is_cpu, one_thread, torch_device
+from unchoke.machine.detect import usable_cores
 from unchoke.machine.policy import CLAIMED
 from unchoke.runs.report.summary import describe_config
 from unchoke.runs.session import Session
@@ -60,7 +61,7 @@ class HeadTrainer:
         session, device = self._session, torch_device(self._session.policy)
         profiler = session.profiler or NO_PROFILER
         session.chose(
-            Choice("head_threads", 1, "heads are small: threads that wait for each other cost more than they gain", CLAIMED)
+            Choice("head_threads", usable_cores(), "linear heads are solved on all cores, others trained on one", CLAIMED)
         )
         if session.cluster is not None:
             session.on_event(Note("heads train on this machine, in seconds: the cluster is for the features they train on"))
@@ -215,7 +216,8 @@ def refit_head(source: FeatureSource, problem: Problem, head: TrainedHead, *, de
     config = replace(head.config, epochs=head.best_epoch, patience=0)
     if head.config.solver == "lbfgs":
         config = replace(config, epochs=1, weight_decay=strength_at(head.config, head.best_epoch - 1))
-    again = train_heads(source, replace(problem, splits={"train": both}), [config], device=device, on_event=ignore).best
+    whole = replace(problem, splits={"train": both})
+    again = train_heads(source, whole, [config], device=device, on_event=ignore, begin=head.params).best
     return replace(again, config=head.config, best_epoch=head.best_epoch, val=head.val, without_val=head)
 
 

@@ -1,14 +1,8 @@
-"""The heads: their settings and formulas, for a stack of them on one batch at once; and a trained head, in memory and in a file.
-
-In: a `HeadConfig` and standardised features. Out: parameters, and outputs (n, K, outputs) of K heads of one shape. The
-first layer of every head is linear, so all K share one matrix product, and mixing two inputs equals mixing their first-
-layer outputs: each head can have its own mix-up without its own batch. Nothing here trains.
-"""
+"""The heads: their settings and formulas; and a trained head, in memory and in a file. Nothing here trains."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -104,52 +98,30 @@ def init_params(config: HeadConfig, *, dim: int, num_outputs: int) -> Params:
     }
 
 
-def stack_params(members: Sequence[Params], *, device: torch.device) -> Params:
-    """K heads of one shape as one set of tensors with a leading K."""
-    return {name: torch.stack([member[name] for member in members]).to(device) for name in members[0]}
-
-
-def unstack_params(stacked: Params, member: int) -> Params:
-    """A copy of one head out of a stack, on the CPU."""
-    return {name: tensor[member].detach().clone().cpu() for name, tensor in stacked.items()}
-
-
 def forward(
-    kind: HeadKind,
-    stacked: Params,
-    feats: torch.Tensor,
-    *,
-    mix: torch.Tensor | None = None,
-    dropout: torch.Tensor | None = None,
+    kind: HeadKind, params: Params, feats: torch.Tensor, *, mix: float = 1.0, dropout: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Outputs (n, K, outputs) for feats (n, dim); an attention head takes (n, views, dim).
+    """Outputs (n, outputs) for feats (n, dim); an attention head takes (n, views, dim).
 
-    While training, `mix` (K,) is each head's share of mix-up, and `dropout` a mask (n, K, hidden), already divided by the share
-    that is kept.
+    While training, `mix` is the share of mix-up, and `dropout` a mask (n, hidden), already divided by the share that is kept.
+    The first layer is linear: mixing its outputs equals mixing inputs.
     """
+
+    def first(name: str) -> torch.Tensor:
+        values = F.linear(feats, params[f"{name}weight"], params[f"{name}bias"])
+        # the partner of a row is the one at its place in the batch read backwards: batches are shuffled, any pairing will do
+        return values if mix == 1.0 else torch.lerp(values.flip(0), values, mix)
+
     if kind == "linear":
-        return _mixed(_shared(feats, stacked["weight"], stacked["bias"]), mix)
+        return first("")
     if kind == "mlp":
-        hidden = _mixed(_shared(feats, stacked["hidden.weight"], stacked["hidden.bias"]), mix).relu()
-        hidden = hidden if dropout is None else hidden * dropout
-        products = torch.bmm(hidden.transpose(0, 1), stacked["weight"].transpose(1, 2))
-        return products.transpose(0, 1) + stacked["bias"]
-    # The outputs of each view, averaged by a learned share: the same as pooling the views first, without K pooled copies.
-    hidden = _mixed(_shared(feats, stacked["score.weight"], stacked["score.bias"]), mix).tanh()
+        hidden = first("hidden.").relu()
+        return F.linear(hidden if dropout is None else hidden * dropout, params["weight"], params["bias"])
+    # the outputs of each view, averaged by a learned share: the same as pooling the views first
+    hidden = first("score.").tanh()
     hidden = hidden if dropout is None else hidden * dropout.unsqueeze(1)
-    shares = (hidden * stacked["score.query"]).sum(-1).softmax(dim=1)
-    outputs = _mixed(_shared(feats, stacked["weight"], stacked["bias"]), mix)
-    return (outputs * shares.unsqueeze(-1)).sum(dim=1)
-
-
-def _shared(feats: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """One matrix product for all heads: (..., dim) and (K, outputs, dim) to (..., K, outputs)."""
-    return F.linear(feats, weight.flatten(0, 1), bias.flatten()).view(*feats.shape[:-1], *bias.shape)
-
-
-def _mixed(values: torch.Tensor, mix: torch.Tensor | None) -> torch.Tensor:
-    """Each row mixed with its partner, the batch read backwards; batches are shuffled, so any fixed pairing will do."""
-    return values if mix is None else torch.lerp(values.flip(0), values, mix.unsqueeze(-1))
+    shares = (hidden * params["score.query"]).sum(-1).softmax(dim=1)
+    return (first("") * shares.unsqueeze(-1)).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +154,7 @@ class TrainedHead:
         self._check_shape(feats.shape)
         device = self.params["bias"].device
         scaled = Scaler.on(device, self.standardiser)(torch.from_numpy(np.ascontiguousarray(feats)).to(device, copy=True))
-        return self._outputs(stack_params([self.params], device=device), scaled)
+        return self._outputs(self.params, scaled)
 
     @torch.no_grad()
     def predict(
@@ -191,20 +163,20 @@ class TrainedHead:
         """Outputs (n, outputs) in the order of `positions`, read chunk by chunk. Linear and MLP heads see the plain view, an
         attention head all views.
         """
-        stacked = stack_params([self.params], device=device)
+        params = {name: tensor.to(device) for name, tensor in self.params.items()}
         scaler = Scaler.on(device, self.standardiser)
         self._check_shape((len(positions), source.dim))
         view = None if self.config.kind == "attention" else 0
         stream = batches(source, positions, views=view, batch_size=chunk, scaler=scaler)
         outputs, start = np.empty((len(positions), len(self.names)), np.float32), 0
         for batch in stream:
-            outputs[start : start + len(batch.positions)] = self._outputs(stacked, batch.feats)
+            outputs[start : start + len(batch.positions)] = self._outputs(params, batch.feats)
             start += len(batch.positions)
         return outputs
 
     @torch.no_grad()
-    def _outputs(self, stacked: Params, scaled: torch.Tensor) -> NDArray[np.float32]:
-        outputs: NDArray[np.float32] = forward(self.config.kind, stacked, scaled)[:, 0].float().cpu().numpy()
+    def _outputs(self, params: Params, scaled: torch.Tensor) -> NDArray[np.float32]:
+        outputs: NDArray[np.float32] = forward(self.config.kind, params, scaled).float().cpu().numpy()
         return outputs if self.kind == "classification" else outputs * self.target_std + self.target_mean
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:

@@ -2,30 +2,31 @@
 
 In: standardised features, read chunk by chunk, and targets. Out: after each step along the path the weights that minimise the
 mean loss plus half the strength times their squares (the bias is free): logistic regression by L-BFGS, begun at the weights of
-the stronger penalty before, and ridge regression in closed form. The axes along which the features vary are found once; with them
-the first guess of the curvature is so good that a strength takes some ten to twenty looks at the data. Nothing is random.
+the stronger penalty before, and ridge regression in closed form. Both know the covariance of the features, as a matrix or, where
+there are fewer rows than features, between rows: with it a strength takes some ten looks at the data. Nothing is random, and
+chunks of rows are shared out over the cores and summed in their order, so that no number depends on how many cores there are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from unchoke.core.clock import Clock
+from unchoke.core.ahead import map_ahead
 from unchoke.core.fingerprint import hash_int
-from unchoke.core.timeline import TRAINING
-from unchoke.machine.backend import one_thread
-from unchoke.training.data import ArraySource, FeatureSource, Positions, Problem, ProblemKind, fit_standardiser
+from unchoke.machine.backend import is_cpu, one_thread
+from unchoke.machine.detect import usable_cores
+from unchoke.training.data import ArraySource, Problem, ProblemKind, fit_standardiser
 from unchoke.training.heads.heads import HeadConfig, Params
-from unchoke.training.heads.stack import Member
-from unchoke.training.sampling import Scaler, batches
+from unchoke.training.sampling import Rows, Scaler
 from unchoke.training.scoring.figures import log_losses
 from unchoke.training.scoring.selection import DeviceTargets
 
@@ -34,121 +35,125 @@ STRENGTHS = tuple(10 ** (1 - step / 2) for step in range(11))
 NUM_FOLDS = 5
 PATIENCE = 2
 """How many weaker penalties are tried after the best one; the loss on val has one valley."""
-_ROWS = 4096
-_HELD_BYTES = 1 << 28
-_MOST_STEPS, _MEMORY, _GAIN = 100, 10, 1e-4
-_LEAST_CURVATURE, _LEAST_VARIANCE = 1e-3, 1e-10
+HELD_BYTES = 1 << 28
+"""Rows are kept in memory up to here; else they are read and standardised anew each time."""
+_MOST_STEPS, _MEMORY, _GAIN = 100, 10, 1e-3
+"""Steps end when one brings less than a thousandth of the loss: more digits change no answer on val (docs/claims.md)."""
+_LEAST_CURVATURE, _CURVATURE_STEP = 1e-4, 4.0
+_JITTER = 1e-9
+T = TypeVar("T")
 
 
-@dataclass(eq=False)
-class TrainingRows:
-    """The rows to learn from, each cached view of a sample being one, as standardised float32 chunks with their positions.
+class Solvable:
+    """Rows to learn from, in the coordinates in which heads are solved: the features, or as many as there are rows."""
 
-    They are kept as long as they are small; else they are read anew each time.
-    """
+    def __init__(self, rows: Rows, task: DeviceTargets) -> None:
+        self.rows, self.task = rows, task
+        rows.hold(HELD_BYTES)
 
-    source: FeatureSource
-    positions: Positions
-    scaler: Scaler
-    held: torch.Tensor | None = None
-
-    def chunks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        yield from self._kept if self.count * self.source.dim * 4 <= _HELD_BYTES else self._read()
-
-    @property
-    def count(self) -> int:
-        return len(self.positions) * self.source.num_views
-
-    @cached_property
-    def _kept(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        return list(self._read())
-
-    def _read(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        ascending = np.sort(self.positions)
-        for view in range(self.source.num_views):
-            stream = batches(self.source, ascending, views=view, batch_size=_ROWS, scaler=self.scaler, held=self.held)
-            yield from ((batch.feats, batch.where) for batch in stream)
+    def over_chunks(self, work: Callable[[torch.Tensor, torch.Tensor], T]) -> Iterator[T]:
+        """`work` on the coordinates and positions of every chunk, on all cores, in order."""
+        if self._few is not None:
+            return iter([work(*self._few[:2])])
+        numbers = range(self.rows.num_chunks)
+        threads = usable_cores() if is_cpu(self.rows.device) and len(numbers) > 1 else 0
+        return map_ahead(lambda number: work(*self.rows.chunk(number)), numbers, threads=threads, ahead=threads + 1)
 
     @cached_property
-    def means(self) -> torch.Tensor:
-        """The mean of each feature, in float64 on the CPU: 0 for plain views, a little else for augmented ones."""
-        return sum((feats.sum(dim=0).cpu().double() for feats, _ in self.chunks()), torch.zeros(())) / self.count
+    def _few(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+        """Where rows are fewer than features: coordinates (n, n), positions, and the axes (n, dim) that lead back to features.
+
+        The best weights are sums of rows, so nothing is lost, and the work is that of as many features as there are rows.
+        """
+        if self.rows.count >= self.rows.source.dim:
+            return None
+        chunks = [self.rows.chunk(number) for number in range(self.rows.num_chunks)]
+        feats = torch.cat([one for one, _ in chunks]).double()
+        kernel = feats @ feats.T
+        jitter = _JITTER * kernel.diagonal().mean().clamp_min(1e-3)  # rows that are the same are no reason to fail
+        factor = torch.linalg.cholesky(kernel + jitter * torch.eye(len(kernel)).to(kernel))
+        axes = torch.linalg.solve_triangular(factor, feats, upper=False)
+        return factor.float(), torch.cat([where for _, where in chunks]), axes.float()
 
     @cached_property
-    def axes(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The directions (dim, r) in which the features vary, and their variances (r,), in float64 on the CPU."""
-        if self.count < self.source.dim:
-            centred = torch.cat([feats.cpu().double() for feats, _ in self.chunks()]) - self.means
-            variances, shares = torch.linalg.eigh(centred @ centred.T / self.count)
-            some = variances > _LEAST_VARIANCE * variances.max()
-            return centred.T @ shares[:, some] / (self.count * variances[some]).sqrt(), variances[some]
-        total = sum(((feats.T @ feats).cpu().double() for feats, _ in self.chunks()), torch.zeros(())) / self.count
-        variances, directions = torch.linalg.eigh(total - torch.outer(self.means, self.means))
-        return directions, variances.clamp_min(0)
+    def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The means (r,) of the coordinates and of their products (r, r), in float64."""
+        mean: Any = 0.0
+        product: Any = 0.0
+        for sums, products in self.over_chunks(lambda feats, _: (feats.sum(dim=0), feats.T @ feats)):
+            mean, product = mean + sums.double(), product + products.double()
+        return mean / self.rows.count, product / self.rows.count
+
+    def to_features(self, weight: torch.Tensor) -> torch.Tensor:
+        """Weights (outputs, r) of coordinates as weights (outputs, dim) of features."""
+        return weight if self._few is None else weight @ self._few[2]
+
+    def from_features(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight if self._few is None else weight @ self._few[2].T
 
 
 class LinearPath:
-    """One linear head along the path; in training it is a stack of one, whose epochs are strengths."""
+    """One linear head along the path of strengths."""
 
-    def __init__(self, member: Member, rows: TrainingRows, *, task: DeviceTargets, saved: Params | None, clock: Clock) -> None:
-        self.members, self._rows, self._task, self._clock = [member], rows, task, clock
-        self._config, self._loss = member.config, 0.0
-        outputs, dim = task.num_outputs, rows.source.dim
-        start = saved or {"weight": torch.zeros(outputs, dim), "bias": task.first_bias(member.config.class_weights)}
-        self._params = {name: tensor.to(task.device) for name, tensor in start.items()}
+    def __init__(self, rows: Rows, task: DeviceTargets, config: HeadConfig, *, begin: Params | None = None) -> None:
+        """`begin` are the parameters of the strength before, or of another head for the same features."""
+        self._data, self._task, self._config = Solvable(rows, task), task, config
+        begin = begin or {
+            "weight": torch.zeros(task.num_outputs, rows.source.dim),
+            "bias": task.first_bias(config.class_weights),
+        }
+        self.params = {name: tensor.to(task.device) for name, tensor in begin.items()}
 
     @torch.no_grad()
-    def advance(self, epoch: int) -> None:
-        """Solve for the strength of this epoch, from 0 on."""
-        with self._clock.stage("optimizer"):
-            solve = self._solve_classes if self._task.kind == "classification" else self._solve_values
-            solve(strength_at(self._config, epoch))
+    def run_epoch(self, epoch: int) -> float:
+        """Solve for the strength of this epoch, from 0 on; the training loss there, without the penalty."""
+        solve = self._solve_classes if self._task.kind == "classification" else self._solve_values
+        weight, bias, loss = solve(strength_at(self._config, epoch))
+        self.params = {"weight": self._data.to_features(weight).contiguous(), "bias": bias.contiguous()}
+        return loss
 
-    def _solve_classes(self, strength: float) -> None:
-        loss = ClassLoss(self._rows, self._task, self._config, strength)
-        packed = torch.cat([self._params["weight"], self._params["bias"][:, None]], dim=1)
-        solved, self._loss = minimise(loss, packed, loss.precondition())
-        self._params = {"weight": solved[:, :-1].contiguous(), "bias": solved[:, -1].contiguous()}
+    def _solve_classes(self, strength: float) -> tuple[torch.Tensor, torch.Tensor, float]:
+        begin = torch.cat([self._data.from_features(self.params["weight"]), self.params["bias"][:, None]], dim=1)
+        loss = ClassLoss(self._data, self._config, strength)
+        solved = minimise(loss, begin)
+        return solved[:, :-1], solved[:, -1], loss.plain
 
-    def _solve_values(self, strength: float) -> None:
-        directions, variances = self._rows.axes
-        cross, target_means, spread = self._covariances
-        turned = directions.T @ cross
-        weight = directions @ (turned / (variances + strength)[:, None])
-        explained = (turned.square() * ((variances + 2 * strength) / (variances + strength).square())[:, None]).sum(dim=0)
-        self._loss = float((spread - explained).clamp_min(0).mean())
-        found = {"weight": weight.T, "bias": target_means - weight.T @ self._rows.means}
-        self._params = {name: tensor.float().contiguous().to(self._task.device) for name, tensor in found.items()}
+    def _solve_values(self, strength: float) -> tuple[torch.Tensor, torch.Tensor, float]:
+        mean, product = self._data.moments
+        cross, target_mean, spread = self._cross
+        covariance = product - torch.outer(mean, mean)
+        factor = torch.linalg.cholesky(covariance + strength * torch.eye(len(mean)).to(covariance))
+        weight = torch.cholesky_solve(cross, factor)
+        unexplained = spread - (2 * weight * cross).sum(dim=0) + (weight * (covariance @ weight)).sum(dim=0)
+        loss = float(unexplained.clamp_min(0).mean())
+        return weight.T.float(), (target_mean - weight.T @ mean).float(), loss
 
     @cached_property
-    def _covariances(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Of features and targets (dim, T), the targets' means and their variances (T,), in float64 on the CPU."""
-        rows, count = self._rows, self._rows.count
-        pairs = [(feats, self._task.targets[where]) for feats, where in rows.chunks()]
-        means = sum((wanted.sum(dim=0).cpu().double() for _, wanted in pairs), torch.zeros(())) / count
-        spread = sum((wanted.cpu().double().square().sum(dim=0) for _, wanted in pairs), torch.zeros(())) / count - means**2
-        cross = sum(((feats.T @ wanted).cpu().double() for feats, wanted in pairs), torch.zeros(())) / count
-        return cross - torch.outer(rows.means, means), means, spread
+    def _cross(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The covariances (r, T) of coordinates and targets, the targets' means and their variances (T,), in float64."""
+        targets, count = self._task.targets, self._data.rows.count
+        sums: Any = [0.0, 0.0, 0.0]
+        for parts in self._data.over_chunks(
+            lambda feats, where: (
+                feats.T @ targets[where],
+                targets[where].sum(dim=0),
+                targets[where].double().square().sum(dim=0),
+            )
+        ):
+            sums = [total + part.double() for total, part in zip(sums, parts, strict=True)]
+        products, mean, squares = (one / count for one in sums)
+        return products - torch.outer(self._data.moments[0], mean), mean, squares - mean**2
 
     def outputs(self, feats: torch.Tensor) -> torch.Tensor:
-        """(n, 1, outputs)."""
-        return F.linear(feats, self._params["weight"], self._params["bias"]).unsqueeze(1)
+        return F.linear(feats, self.params["weight"], self.params["bias"])
 
-    def epoch_losses(self, num_rows: int) -> list[float]:
-        """The training loss at this strength, without the penalty."""
-        return [self._loss]
+    def pace(self, epoch: int) -> dict[str, float]:
+        """How this epoch went, for the curve."""
+        return {"strength": strength_at(self._config, epoch)}
 
-    def pace(self, member: Member, *, epoch: int, num_batches: int) -> dict[str, float]:
-        return {"strength": strength_at(member.config, epoch)}
-
-    def member_params(self, place: int) -> Params:
-        return {name: tensor.detach().clone().cpu() for name, tensor in self._params.items()}
-
-    def member_state(self) -> dict[int, dict[str, Params]]:
-        return {member.index: {"params": self.member_params(0)} for member in self.members}
-
-    def shrink(self) -> None:
-        self.members = [member for member in self.members if not member.done]
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        return {"params": self.params}
 
 
 def strength_at(config: HeadConfig, epoch: int) -> float:
@@ -157,94 +162,92 @@ def strength_at(config: HeadConfig, epoch: int) -> float:
 
 
 class ClassLoss:
-    """The mean weighted cross-entropy and the penalty, and their slope, for weights and bias packed as (classes, dim + 1)."""
+    """The mean weighted cross-entropy and the penalty, and their slope, for weights and bias packed as (classes, r + 1)."""
 
-    def __init__(self, rows: TrainingRows, task: DeviceTargets, config: HeadConfig, strength: float) -> None:
-        self._rows, self._task, self._strength = rows, task, strength
-        self._weights = task.class_weights(config.class_weights)
+    def __init__(self, data: Solvable, config: HeadConfig, strength: float) -> None:
+        self._data, self._strength = data, strength
+        self._weights = data.task.class_weights(config.class_weights)
         self.plain = 0.0
         """The loss without the penalty, as last looked at."""
+        self.curvature = self._weights
+        """Of each class, where it was last looked at: the mean of p (1 − p)."""
 
     def __call__(self, packed: torch.Tensor) -> tuple[float, torch.Tensor]:
         weight, bias = packed[:, :-1].contiguous(), packed[:, -1].contiguous()
-        slope, total = torch.zeros_like(packed), torch.zeros((), device=packed.device)
-        sums = torch.zeros(len(bias), device=packed.device)
-        for feats, where in self._rows.chunks():
-            classes = self._task.targets[where]
+
+        def look(feats: torch.Tensor, where: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            classes = self._data.task.targets[where][:, None]
             counted = self._weights[classes]
             logs = F.linear(feats, weight, bias).log_softmax(dim=1)
-            total -= (logs.gather(1, classes[:, None])[:, 0] * counted).sum()
-            gaps = logs.exp_().scatter_add_(1, classes[:, None], -torch.ones_like(counted)[:, None]).mul_(counted[:, None])
-            slope[:, :-1] += gaps.T @ feats
-            sums += gaps.sum(dim=0)
-        slope[:, -1] = sums
-        slope /= self._rows.count
-        slope[:, :-1] += self._strength * weight
-        self.plain = float(total) / self._rows.count
+            loss = -(logs.gather(1, classes) * counted).sum()
+            chances = logs.exp_()
+            curvature = ((chances - chances.square()) * counted).sum(dim=0)
+            gaps = chances.scatter_add_(1, classes, -torch.ones_like(counted)).mul_(counted)
+            return loss, curvature, gaps.T @ feats, gaps.sum(dim=0)
+
+        sums: Any = [0.0] * 4
+        with torch.no_grad():
+            for parts in self._data.over_chunks(look):
+                sums = [total + part for total, part in zip(sums, parts, strict=True)]
+        loss, self.curvature, of_weight, of_bias = (one / self._data.rows.count for one in sums)
+        self.plain = float(loss)
+        slope = torch.cat([of_weight + self._strength * weight, of_bias[:, None]], dim=1)
         return self.plain + 0.5 * self._strength * float(weight.square().sum()), slope
 
     def precondition(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """A guess of the inverse curvature: along each axis of the features, and for each class as frequent as it is."""
-        place = self._weights.device
-        shares = torch.from_numpy(self._task.class_counts).double() * self._weights.cpu().double()
-        shares = shares / shares.sum()
-        curvature = (shares * (1 - shares)).clamp_min(_LEAST_CURVATURE)
-        directions, variances = self._rows.axes
-        along = (1 / (torch.outer(curvature, variances) + self._strength)).float().to(place)
-        axes, of_bias = directions.float().to(place), (1 / curvature).float().to(place)
+        """A guess of the inverse curvature: the products of features, as much of them as each class curves here.
+
+        Classes that curve alike, within a factor of four, share one factorisation.
+        """
+        curvature = self.curvature.clamp_min(_LEAST_CURVATURE)
+        steps = (curvature.log() / math.log(_CURVATURE_STEP)).round().long().tolist()
+        product = self._data.moments[1].float()
+        ridge = self._strength * torch.eye(len(product)).to(product)
+        factors = {step: torch.linalg.cholesky(_CURVATURE_STEP**step * product + ridge) for step in sorted(set(steps))}
+        members = {step: [place for place, one in enumerate(steps) if one == step] for step in factors}
 
         def apply(slope: torch.Tensor) -> torch.Tensor:
-            return torch.cat([((slope[:, :-1] @ axes) * along) @ axes.T, (slope[:, -1] * of_bias)[:, None]], dim=1)
+            turned = slope / curvature[:, None]
+            for step, factor in factors.items():
+                turned[members[step], :-1] = torch.cholesky_solve(slope[members[step], :-1].T, factor).T
+            return turned
 
         return apply
 
 
-def minimise(
-    loss: ClassLoss, start: torch.Tensor, precondition: Callable[[torch.Tensor], torch.Tensor]
-) -> tuple[torch.Tensor, float]:
-    """The minimum of a convex loss by L-BFGS from `start`, and the loss there without the penalty."""
-    point = start
+def minimise(loss: ClassLoss, point: torch.Tensor) -> torch.Tensor:
+    """The minimum of a convex loss by L-BFGS from `point`."""
     value, slope = loss(point)
-    plain = loss.plain
+    precondition, plain = loss.precondition(), loss.plain
     past: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    scale: Any = 1.0
     for _ in range(_MOST_STEPS):
-        direction = -_turned(slope, past, precondition)
-        descent = float((slope * direction).sum())
+        # the slope times the inverse curvature, as far as the first guess and the last steps tell it (the two-loop recursion)
+        turned, shares = slope.clone(), []
+        for moved, bent, inverse in reversed(past):
+            shares.append(inverse * (moved * turned).sum())
+            turned -= shares[-1] * bent
+        turned = scale * precondition(turned)
+        for (moved, bent, inverse), share in zip(past, reversed(shares), strict=True):
+            turned += moved * (share - inverse * (bent * turned).sum())
+        descent = -float((slope * turned).sum())
         if descent >= 0:
             break
-        step, (new_value, new_slope) = 1.0, loss(point + direction)
+        step, (new_value, new_slope) = 1.0, loss(point - turned)
         while new_value > value + 1e-4 * step * descent and step > 1e-4:
             step /= 2
-            new_value, new_slope = loss(point + step * direction)
+            new_value, new_slope = loss(point - step * turned)
         if new_value >= value:
             break
-        moved, bent = step * direction, new_slope - slope
+        moved, bent = -step * turned, new_slope - slope
         if float((moved * bent).sum()) > 0:
             past = [*past, (moved, bent, 1 / (moved * bent).sum())][-_MEMORY:]
+            scale = (moved * bent).sum() / (bent * precondition(bent)).sum()
         gain, point, value, slope, plain = value - new_value, point + moved, new_value, new_slope, loss.plain
         if gain <= _GAIN * max(value, _LEAST_CURVATURE):
             break
-    return point, plain
-
-
-def _turned(
-    slope: torch.Tensor,
-    past: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]],
-    precondition: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
-    """The slope times the inverse curvature, as far as the first guess and the last steps tell it (the two-loop recursion)."""
-    turned, shares = slope.clone(), []
-    for moved, bent, inverse in reversed(past):
-        share = inverse * (moved * turned).sum()
-        shares.append(share)
-        turned -= share * bent
-    turned = precondition(turned)
-    if past:
-        moved, bent, _ = past[-1]
-        turned *= (moved * bent).sum() / (bent * precondition(bent)).sum()
-    for (moved, bent, inverse), share in zip(past, reversed(shares), strict=True):
-        turned += moved * (share - inverse * (bent * turned).sum())
-    return turned
+    loss.plain = plain
+    return point
 
 
 @dataclass(frozen=True)
@@ -268,8 +271,7 @@ def cross_validate(
         train, out = np.flatnonzero(folds_n != fold), np.flatnonzero(folds_n == fold)
         task = DeviceTargets.of(Problem(kind, tuple(names), targets, {"train": train}, []), device=cpu)
         scaler = Scaler.on(cpu, fit_standardiser(source, train))
-        rows = TrainingRows(source, train, scaler)
-        path = LinearPath(Member(0, config), rows, task=task, saved=None, clock=Clock(TRAINING))
+        path = LinearPath(Rows(source, train, scaler), task, config)
         parts.append((path, task.scale, out, scaler(torch.from_numpy(feats_nd[out].astype(np.float32)))))
     spread = None if kind == "classification" else np.maximum(targets.std(axis=0), 1e-12)
     best, least, worse = CrossValidated(np.empty(0, np.float32), STRENGTHS[0]), np.inf, 0
@@ -277,17 +279,16 @@ def cross_validate(
         for step, strength in enumerate(STRENGTHS):
             outputs = np.empty((len(feats_nd), len(names)), np.float32)
             for path, scale, out, held_out in parts:
-                path.advance(step)
-                answers = path.outputs(held_out)[:, 0].numpy()
+                path.run_epoch(step)
+                answers = path.outputs(held_out).numpy()
                 outputs[out] = answers if spread is None else answers * scale.std + scale.mean
             if spread is None:
                 loss = float(log_losses(outputs, targets).mean())
             else:
                 loss = float((((outputs - targets) / spread) ** 2).mean())
+            worse = 0 if loss < least else worse + 1
             if loss < least:
-                best, least, worse = CrossValidated(outputs, strength), loss, 0
-            else:
-                worse += 1
+                best, least = CrossValidated(outputs, strength), loss
             if worse >= PATIENCE:
                 break
     return best
@@ -299,8 +300,6 @@ def deal_folds(strata: Sequence[Any], units: Sequence[str], *, num_folds: int = 
     A unit is dealt with the stratum of its first sample, in an order that depends on its name alone.
     """
     first = {unit: stratum for stratum, unit in reversed(list(zip(strata, units, strict=True)))}
-    fold_of: dict[str, int] = {}
     ordered = sorted(first, key=lambda unit: (str(first[unit]), hash_int("fold", unit)))
-    for place, unit in enumerate(ordered):
-        fold_of[unit] = place % num_folds
+    fold_of = {unit: place % num_folds for place, unit in enumerate(ordered)}
     return np.array([fold_of[unit] for unit in units], np.int64)

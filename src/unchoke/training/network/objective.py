@@ -199,14 +199,14 @@ class Objective:
         targets = self.target_rows(positions).cpu()
         if self.judging is not None:
             supports = torch.bincount(targets, minlength=self.num_outputs).numpy()
-            return ValTally(self, ClassVal(num_heads=1, supports=supports, class_weights=self.judging))
+            return ValTally(self, ClassVal(supports=supports, class_weights=self.judging))
         assert self.factors is not None
         assert self.plan is not None
         total, factors = 0.0, self.factors.cpu()
         if metric == "weighted_r2" and self.plan.weights:
             per_weight = float(factors.double().square().sum()) / sum(self.plan.weights)
             total = pair_spread(targets.numpy(), self.plan.weights) * per_weight
-        return ValTally(self, ValueVal(num_heads=1, targets=(targets * factors).numpy(), metric=metric, total_spread=total))
+        return ValTally(self, ValueVal(targets=(targets * factors).numpy(), metric=metric, total_spread=total))
 
 
 class ValTally:
@@ -221,11 +221,11 @@ class ValTally:
         targets = self._objective.target_rows(positions)
         if self._objective.factors is not None:
             found, targets = found * self._objective.factors, targets * self._objective.factors
-        self._tally.add(found.unsqueeze(1), targets)
+        self._tally.add(found, targets)
 
     def finish(self) -> ValScores:
         """(the metric, higher is better; the loss; what goes into the curve)."""
-        return self._tally.finish()[0]
+        return self._tally.finish()
 
 
 def _value_scale(plan: TargetPlan, learned: NDArray[np.float32]) -> OutputScale:

@@ -1,7 +1,7 @@
 """Targets as training sees them, and the metric that picks the best epoch and model on the val split.
 
-In: a problem; outputs (n, K, outputs) of a stack of K heads. Out: targets on the device, the `Choice` of a metric, and per head
-the loss and scores. These steer training; the figures a person sees come from `scores`.
+In: a problem, and outputs. Out: targets on the device, the `Choice` of a metric, the loss and scores. These steer training; the
+figures a person sees come from `scores`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from unchoke.core.choices import Choice
 from unchoke.core.metrics import LOSSES
@@ -76,7 +75,7 @@ def judging_weights(task: DeviceTargets) -> torch.Tensor:
 
 
 class ValScores(NamedTuple):
-    """How one head does on val: `metric` is what it is judged by (higher is better), `values` go into its curve."""
+    """How a model does on val: `metric` is what it is judged by (higher is better), `values` go into its curve."""
 
     metric: float
     loss: float
@@ -87,40 +86,33 @@ class ClassVal:
     """Counts hits per class and sums the cross-entropy over batches, plain and as it would be after calibration.
 
     The selection metric is the loss of its probabilities at the sharpness that suits them best, each class counting by
-    `class_weights`: a head that is too sure, or not sure enough, is calibrated before anybody sees a probability of it.
+    `class_weights`: a model that is too sure, or not sure enough, is calibrated before anybody sees a probability of it.
     """
 
-    def __init__(self, *, num_heads: int, supports: NDArray[np.int64], class_weights: torch.Tensor) -> None:
+    def __init__(self, *, supports: NDArray[np.int64], class_weights: torch.Tensor) -> None:
         self._supports, self._weights = supports, class_weights
-        self._hits = np.zeros((num_heads, len(supports)))
-        self._loss = np.zeros(num_heads)
-        self._sharpened = np.zeros((len(_SHARPNESS), num_heads))
+        self._hits = np.zeros(len(supports))
+        self._loss, self._sharpened = 0.0, np.zeros(len(_SHARPNESS))
 
     def add(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
-        hits = (outputs.argmax(-1) == targets.unsqueeze(1)).float()
-        one_hot = F.one_hot(targets, len(self._supports)).float()
-        self._hits += (hits.T @ one_hot).cpu().numpy()
-        wanted = targets.view(-1, 1, 1).expand(-1, outputs.shape[1], 1)
+        hits = targets[outputs.argmax(-1) == targets]
+        self._hits += torch.bincount(hits, minlength=len(self._supports)).cpu().numpy()
         counted = self._weights.to(outputs.device)[targets]
-        for number, sharpness in enumerate(_SHARPNESS):
-            gained = (outputs * sharpness).log_softmax(-1).gather(-1, wanted)[:, :, 0]
-            self._sharpened[number] -= (gained * counted.unsqueeze(1)).sum(dim=0).cpu().numpy()
-            if sharpness == 1:
-                self._loss -= gained.sum(dim=0).cpu().numpy()
+        gained = [(outputs * one).log_softmax(-1).gather(-1, targets[:, None])[:, 0] for one in _SHARPNESS]
+        self._sharpened -= torch.stack([(one * counted).sum() for one in gained]).cpu().numpy()
+        self._loss -= float(gained[_SHARPNESS.index(1)].sum())
 
-    def finish(self) -> list[ValScores]:
+    def finish(self) -> ValScores:
         total, present = self._supports.sum(), self._supports > 0
-        judged = self._sharpened.min(axis=0) / float(self._weights.cpu().double().numpy() @ self._supports)
-        scores = []
-        for hits, loss, best in zip(self._hits, self._loss / total, judged, strict=True):
-            values = {
-                "val_loss": float(loss),
-                "val_log_loss": float(best),
-                "val_accuracy": float(hits.sum() / total),
-                "val_balanced_accuracy": float((hits[present] / self._supports[present]).mean()),
-            }
-            scores.append(ValScores(-float(best), float(loss), values))
-        return scores
+        best = float(self._sharpened.min() / (self._weights.cpu().double().numpy() @ self._supports))
+        loss = float(self._loss / total)
+        values = {
+            "val_loss": loss,
+            "val_log_loss": best,
+            "val_accuracy": float(self._hits.sum() / total),
+            "val_balanced_accuracy": float((self._hits[present] / self._supports[present]).mean()),
+        }
+        return ValScores(-best, loss, values)
 
 
 class ValueVal:
@@ -129,35 +121,32 @@ class ValueVal:
     `total_spread` is what a weighted R² divides the summed errors of all targets by.
     """
 
-    def __init__(self, *, num_heads: int, targets: NDArray[np.float32], metric: str, total_spread: float = 0.0) -> None:
+    def __init__(self, *, targets: NDArray[np.float32], metric: str, total_spread: float = 0.0) -> None:
         self._count, self._metric, self._total_spread = len(targets), metric, total_spread
         self._spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0, dtype=np.float64)
-        self._errors = np.zeros((num_heads, targets.shape[1]))
+        self._errors = np.zeros(targets.shape[1])
 
     def add(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
-        self._errors += (outputs - targets.unsqueeze(1)).square().sum(dim=0).cpu().numpy()
+        self._errors += (outputs - targets).square().sum(dim=0).cpu().numpy()
 
-    def finish(self) -> list[ValScores]:
-        varies = self._spread > 0
-        scores = []
-        for errors in self._errors:
-            loss = float(errors.mean() / self._count)
-            values, metric = {"val_loss": loss}, -loss
-            if self._metric == "r2":
-                metric = values["val_r2"] = float((1 - errors[varies] / self._spread[varies]).mean())
-            elif self._metric == "weighted_r2":
-                metric = values["val_weighted_r2"] = float(1 - errors.sum() / self._total_spread)
-            scores.append(ValScores(metric, loss, values))
-        return scores
+    def finish(self) -> ValScores:
+        errors, varies = self._errors, self._spread > 0
+        loss = float(errors.mean() / self._count)
+        values, metric = {"val_loss": loss}, -loss
+        if self._metric == "r2":
+            metric = values["val_r2"] = float((1 - errors[varies] / self._spread[varies]).mean())
+        elif self._metric == "weighted_r2":
+            metric = values["val_weighted_r2"] = float(1 - errors.sum() / self._total_spread)
+        return ValScores(metric, loss, values)
 
 
-def start_val(task: DeviceTargets, val: Positions, *, num_heads: int, metric: str) -> ClassVal | ValueVal:
+def start_val(task: DeviceTargets, val: Positions, *, metric: str) -> ClassVal | ValueVal:
     """An empty tally for the val split of a task."""
     targets = task.targets.cpu().numpy()[val]
     if task.kind == "classification":
         supports = np.bincount(targets, minlength=task.num_outputs).astype(np.int64)
-        return ClassVal(num_heads=num_heads, supports=supports, class_weights=judging_weights(task))
-    return ValueVal(num_heads=num_heads, targets=targets, metric=metric)
+        return ClassVal(supports=supports, class_weights=judging_weights(task))
+    return ValueVal(targets=targets, metric=metric)
 
 
 WEIGHT_POWERS: dict[ClassWeights, float] = {"none": 0.0, "gentle": 0.25, "tempered": 0.5, "balanced": 1.0}

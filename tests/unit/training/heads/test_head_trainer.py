@@ -85,7 +85,7 @@ def test_refit_head_saw_val_first_one_judges_it(picked):
     same = replace(head.config, epochs=head.best_epoch, patience=0)
     if head.config.kind == "linear":
         same = replace(same, epochs=1, weight_decay=strength_at(head.config, head.best_epoch - 1))
-    alone = train_heads(source, whole, [same], device=CPU, on_event=ignore).best
+    alone = train_heads(source, whole, [same], device=CPU, on_event=ignore, begin=head.params).best
     assert all(torch.equal(alone.params[name], again.params[name]) for name in alone.params)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from errors import refused
-from unchoke.training.heads.heads import HeadConfig, forward, init_params, stack_params
+from unchoke.training.heads.heads import HeadConfig, forward, init_params
 
 CPU = torch.device("cpu")
 
@@ -17,21 +17,10 @@ def random_heads(kind, *, num: int = 3, dim: int = 6, num_outputs: int = 4):
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp", "attention"])
-def test_a_stack_gives_each_head_its_own_output(kind):
-    heads = random_heads(kind)
-    feats = torch.randn(7, 2, 6) if kind == "attention" else torch.randn(7, 6)
-    together = forward(kind, stack_params(heads, device=CPU), feats)
-    assert together.shape == (7, 3, 4)
-    for number, head in enumerate(heads):
-        alone = forward(kind, stack_params([head], device=CPU), feats)[:, 0]
-        torch.testing.assert_close(together[:, number], alone)
-
-
-@pytest.mark.parametrize("kind", ["linear", "mlp", "attention"])
 def test_mixing_first_layers_equals_mixing_inputs(kind):
-    head = stack_params(random_heads(kind, num=1), device=CPU)
+    (head,) = random_heads(kind, num=1)
     feats = torch.randn(8, 3, 6) if kind == "attention" else torch.randn(8, 6)
-    mixed = forward(kind, head, feats, mix=torch.tensor([0.3]))
+    mixed = forward(kind, head, feats, mix=0.3)
     torch.testing.assert_close(mixed, forward(kind, head, 0.3 * feats + 0.7 * feats.flip(0)))
 
 
@@ -41,16 +30,14 @@ def test_attention_equals_pooling_the_views_by_their_shares():
     shares = ((feats @ head["score.weight"].T + head["score.bias"]).tanh() @ head["score.query"]).softmax(dim=1)
     pooled = (shares.unsqueeze(-1) * feats).sum(dim=1)
     expected = pooled @ head["weight"].T + head["bias"]
-    torch.testing.assert_close(forward("attention", stack_params([head], device=CPU), feats)[:, 0], expected)
+    torch.testing.assert_close(forward("attention", head, feats), expected)
 
 
 def test_attention_begins_as_the_plain_mean():
     params = init_params(HeadConfig("attention"), dim=6, num_outputs=2)
     params["weight"] = torch.randn(2, 6)
     feats = torch.randn(3, 5, 6)
-    torch.testing.assert_close(
-        forward("attention", stack_params([params], device=CPU), feats)[:, 0], feats.mean(dim=1) @ params["weight"].T
-    )
+    torch.testing.assert_close(forward("attention", params, feats), feats.mean(dim=1) @ params["weight"].T)
 
 
 def test_beginnings_depend_on_the_seed_alone():

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.core.clock import Clock
 from unchoke.training.data import ArraySource, Problem, fit_standardiser
 from unchoke.training.heads import linear_path
 from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, TrainingRows, cross_validate, deal_folds
-from unchoke.training.heads.stack import Member
-from unchoke.training.sampling import Scaler
+from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, cross_validate, deal_folds
+from unchoke.training.sampling import Rows, Scaler
 from unchoke.training.scoring.selection import DeviceTargets
 
 CPU = torch.device("cpu")
@@ -23,20 +21,21 @@ CPU = torch.device("cpu")
 def path_over(made, config, *, saved=None):
     source, problem = made
     train = problem.positions("train")
-    rows = TrainingRows(source, train, Scaler.on(CPU, fit_standardiser(source, train)))
-    return LinearPath(Member(0, config), rows, task=DeviceTargets.of(problem, device=CPU), saved=saved, clock=Clock())
+    rows = Rows(source, train, Scaler.on(CPU, fit_standardiser(source, train)))
+    return LinearPath(rows, DeviceTargets.of(problem, device=CPU), config, begin=saved)
 
 
 def solved(made, config, epochs):
     path = path_over(made, config)
     for epoch in range(epochs):
-        path.advance(epoch)
+        path.run_epoch(epoch)
     return path
 
 
 def table(path):
     """All training rows and their positions, as arrays."""
-    chunks = list(path._rows.chunks())
+    rows = path._data.rows
+    chunks = [rows.chunk(number) for number in range(rows.num_chunks)]
     return torch.cat([feats for feats, _ in chunks]), torch.cat([where for _, where in chunks]).numpy()
 
 
@@ -59,12 +58,12 @@ def test_every_strength_equals_sklearn_logistic(mixture, monkeypatch, weights, s
     path = path_over(made, HeadConfig(solver="lbfgs", epochs=9, class_weights=weights))
     classes = DeviceTargets.of(made[1], device=CPU)
     for epoch in range(5):
-        path.advance(epoch)
+        path.run_epoch(epoch)
         feats, where = table(path)
         truth = made[1].targets[where]
         known = LogisticRegression(C=1 / (STRENGTHS[epoch] * len(truth)), max_iter=5000, tol=1e-8)
         known.fit(feats.numpy(), truth, sample_weight=classes.class_weights(weights).numpy()[truth])
-        ours = path.outputs(feats)[:, 0].log_softmax(dim=1).exp().numpy()
+        ours = path.outputs(feats).log_softmax(dim=1).exp().numpy()
         assert np.abs(ours - known.predict_proba(feats.numpy())).max() < 5e-3
 
 
@@ -80,37 +79,37 @@ def test_every_strength_equals_sklearn_ridge(count):
     path = path_over(made, HeadConfig(solver="lbfgs", epochs=9))
     scaled = DeviceTargets.of(made[1], device=CPU).targets.numpy()
     for epoch in range(len(STRENGTHS)):
-        path.advance(epoch)
+        loss = path.run_epoch(epoch)
         rows, where = table(path)
         known = Ridge(alpha=STRENGTHS[epoch] * count).fit(rows.double().numpy(), scaled[where])
-        ours = path.outputs(rows)[:, 0].numpy()
+        ours = path.outputs(rows).numpy()
         assert np.abs(ours - known.predict(rows.double().numpy())).max() < 1e-3
-        assert path.epoch_losses(count)[0] == pytest.approx(float(((ours - scaled[where]) ** 2).mean()), rel=1e-3, abs=1e-6)
+        assert loss == pytest.approx(float(((ours - scaled[where]) ** 2).mean()), rel=1e-3, abs=1e-6)
 
 
 def test_a_given_penalty_is_solved_for_alone(mixture):
     made = mixture(spread=6.0)
     alone = solved(made, HeadConfig(solver="lbfgs", epochs=1, weight_decay=STRENGTHS[2]), 1)
     along = solved(made, HeadConfig(solver="lbfgs", epochs=9), 3)
-    assert alone.pace(alone.members[0], epoch=0, num_batches=1) == {"strength": STRENGTHS[2]}
-    torch.testing.assert_close(alone.member_params(0)["weight"], along.member_params(0)["weight"], rtol=0.1, atol=0.02)
+    assert alone.pace(0) == {"strength": STRENGTHS[2]}
+    torch.testing.assert_close(alone.params["weight"], along.params["weight"], rtol=0.1, atol=0.02)
 
 
 def test_linear_path_resume_same_bytes(mixture):
     made, config = mixture(spread=6.0), HeadConfig(solver="lbfgs", epochs=9)
-    unbroken = solved(made, config, 5).member_params(0)
+    unbroken = solved(made, config, 5).params
     path = solved(made, config, 3)
-    other = path_over(made, config, saved=path.member_state()[0]["params"])
+    other = path_over(made, config, saved=path.state()["params"])
     for epoch in (3, 4):
-        other.advance(epoch)
-    assert all(torch.equal(other.member_params(0)[name], tensor) for name, tensor in unbroken.items())
+        other.run_epoch(epoch)
+    assert all(torch.equal(other.params[name], tensor) for name, tensor in unbroken.items())
 
 
 def test_rows_that_are_not_kept_give_the_same_head(mixture, monkeypatch):
     made, config = mixture(spread=6.0, num_views=2), HeadConfig(solver="lbfgs", epochs=9)
-    kept = solved(made, config, 3).member_params(0)
-    monkeypatch.setattr(linear_path, "_HELD_BYTES", 0)
-    read = solved(made, config, 3).member_params(0)
+    kept = solved(made, config, 3).params
+    monkeypatch.setattr(linear_path, "HELD_BYTES", 0)
+    read = solved(made, config, 3).params
     assert all(torch.equal(kept[name], read[name]) for name in kept)
 
 
@@ -120,7 +119,7 @@ def test_absent_classes_and_constant_features():
     names = [str(number) for number in range(20)]
     problem = Problem("classification", ("a", "b", "never"), np.repeat([0, 1], 10), {"train": np.arange(20)}, names)
     path = solved((ArraySource(feats), problem), HeadConfig(solver="lbfgs", epochs=9), 9)
-    outputs = path.outputs(table(path)[0])[:, 0]
+    outputs = path.outputs(table(path)[0])
     assert torch.isfinite(outputs).all()
     assert (outputs.argmax(dim=1).numpy() == problem.targets).all()
 

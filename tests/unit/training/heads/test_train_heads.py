@@ -63,31 +63,6 @@ def test_many_at_once_equal_each_alone(mixture, train):
             assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
-def test_cuda_graph_updates_same_heads(mixture, train, monkeypatch):
-    """A device that repeats recorded work is played by one that calls it again."""
-    made = mixture(num_views=3)
-    plain = train(made, VARIED)
-    repeated = []
-
-    def record(work, device):
-        work()
-
-        def repeat():
-            repeated.append(device)
-            work()
-
-        return repeat
-
-    monkeypatch.setattr("unchoke.training.heads.train_heads.can_record", lambda device: True)
-    monkeypatch.setattr("unchoke.training.heads.train_heads.record_work", record)
-    recorded = train(made, VARIED)
-    assert len(repeated) > 20
-    for one, other in zip(plain.all, recorded.all, strict=True):
-        assert one.best_epoch == other.best_epoch
-        for before, after in zip(one.curve, other.curve, strict=True):
-            assert before == pytest.approx(after, rel=1e-4, abs=1e-5)
-
-
 def test_the_same_inputs_give_the_same_bytes(mixture, train):
     first, again = (train(mixture(num_views=2), VARIED) for _ in range(2))
     assert first.history == again.history

@@ -53,15 +53,15 @@ def test_the_spread_of_pairs_counts_each_pair_by_its_weight():
 @pytest.mark.parametrize("metric", ["r2", "weighted_r2", "loss"])
 def test_values_judged_in_batches_or_at_once(metric):
     generator = torch.Generator().manual_seed(0)
-    targets, outputs = torch.randn(50, 2, generator=generator), torch.randn(50, 1, 2, generator=generator)
+    targets, outputs = torch.randn(50, 2, generator=generator), torch.randn(50, 2, generator=generator)
     found = []
     for step in (50, 7):
-        tally = ValueVal(num_heads=1, targets=targets.numpy(), metric=metric, total_spread=80.0)
+        tally = ValueVal(targets=targets.numpy(), metric=metric, total_spread=80.0)
         for start in range(0, 50, step):
             tally.add(outputs[start : start + step], targets[start : start + step])
-        found.append(tally.finish()[0])
+        found.append(tally.finish())
     assert found[0].metric == pytest.approx(found[1].metric)
-    loss = float((outputs[:, 0] - targets).square().mean())
+    loss = float((outputs - targets).square().mean())
     assert found[0].loss == pytest.approx(loss)
     wanted = {"loss": -loss, "weighted_r2": 1 - loss * 100 / 80}
     if metric in wanted:
@@ -69,9 +69,9 @@ def test_values_judged_in_batches_or_at_once(metric):
 
 
 def test_scores_can_be_taken_apart_as_metric_loss_and_curve():
-    tally = ClassVal(num_heads=1, supports=np.array([1, 3]), class_weights=torch.ones(2))
-    tally.add(torch.eye(2)[[0, 0, 1, 1]].unsqueeze(1) * 5, torch.tensor([0, 1, 1, 1]))
-    metric, loss, values = tally.finish()[0]
+    tally = ClassVal(supports=np.array([1, 3]), class_weights=torch.ones(2))
+    tally.add(torch.eye(2)[[0, 0, 1, 1]] * 5, torch.tensor([0, 1, 1, 1]))
+    metric, loss, values = tally.finish()
     assert values["val_accuracy"] == 0.75
     assert loss == values["val_loss"] > -metric == values["val_log_loss"] > 0
 
@@ -80,22 +80,24 @@ def test_selection_ignores_confidence():
     generator = torch.Generator().manual_seed(0)
     truth = torch.randint(0, 3, (400,), generator=generator)
     told = torch.nn.functional.one_hot(truth, 3) + torch.randn(400, 3, generator=generator)
-    heads = torch.stack([told, 4 * told, told + torch.randn(400, 3, generator=generator)], dim=1)
-    tally = ClassVal(num_heads=3, supports=torch.bincount(truth).numpy(), class_weights=torch.ones(3))
-    tally.add(heads, truth)
-    plain, too_sure, worse = tally.finish()
+    found = []
+    for outputs in (told, 4 * told, told + torch.randn(400, 3, generator=generator)):
+        tally = ClassVal(supports=torch.bincount(truth).numpy(), class_weights=torch.ones(3))
+        tally.add(outputs, truth)
+        found.append(tally.finish())
+    plain, too_sure, worse = found
     assert plain.metric == pytest.approx(too_sure.metric, rel=0.01)
     assert too_sure.loss > 1.5 * plain.loss
     assert worse.metric < plain.metric
 
 
 def test_selection_weighs_classes_as_asked():
-    outputs, truth = torch.tensor([[[0.0, 1.0]], [[0.0, 1.0]]]), torch.tensor([0, 1])
+    outputs, truth = torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1])
     losses = []
     for weights in ([1.0, 1.0], [3.0, 1.0]):
-        tally = ClassVal(num_heads=1, supports=np.array([1, 1]), class_weights=torch.tensor(weights))
+        tally = ClassVal(supports=np.array([1, 1]), class_weights=torch.tensor(weights))
         tally.add(outputs, truth)
-        losses.append(-tally.finish()[0].metric)
+        losses.append(-tally.finish().metric)
     assert losses[1] > losses[0]
 
 
