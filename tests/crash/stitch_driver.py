@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     parts = PartStore(folder / "unfinished", made_from="the same every time", probabilities=True)
     for band, values in stitch(PLAN, predict, batch=4, done=parts.done):
         parts.save(band, to_part(values, probabilities=True))
-    files = plan_files(folder, "scene", GRID, probabilities=True)
+    files = plan_files(folder, "scene", is_photo=False, probabilities=True)
     write_masks(PLAN, parts, grid=GRID, class_names=NAMES, files=files)
     parts.remove()
 

@@ -8,7 +8,7 @@ decided elsewhere.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from unchoke.core.units import format_seconds
 from unchoke.core.urls import is_url
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.stitch import BandValues, StitchPlan, blend_patches, plan_batches
-from unchoke.masks.trained_segmenter import READ_AHEAD, OpenPredictor
+from unchoke.masks.trained_segmenter import READ_AHEAD, OpenPredictor, TrainedSegmenter
 from unchoke.masks.write_masks import MaskFiles, PartStore, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import SceneFacts
 
@@ -54,7 +54,7 @@ class MaskWork:
         """`depends_on` is what all masks of a run share: its weights, its engine."""
         scene = [facts.content, facts.band_names, facts.grid.width, facts.grid.height, list(facts.grid.transform), facts.grid.crs]
         made_from = digest([_SCHEMA, depends_on, scene, plan.patch_px, plan.overlap_px, probabilities])
-        files = plan_files(folder, facts.scene_id, facts.grid, probabilities=probabilities, sources=facts.scene.paths)
+        files = plan_files(folder, facts.scene_id, is_photo=facts.is_photo, probabilities=probabilities)
         return cls(facts, plan, files, made_from, run)
 
     @property
@@ -126,9 +126,10 @@ def finish_bands(
         parts.save(band, to_part(values, probabilities=work.files.probabilities is not None))
 
 
-def write_mask(work: MaskWork, parts: PartStore, class_names: Sequence[str]) -> dict[str, Any]:
+def write_mask(work: MaskWork, parts: PartStore, trained: TrainedSegmenter) -> dict[str, Any]:
     """The files of a mask whose parts are all there, and the record that says so, which is returned."""
-    counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=class_names, files=work.files)
+    class_names, colours = trained.class_names, trained.colours
+    counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=class_names, files=work.files, colours=colours)
     grid, known = work.facts.grid, max(1, sum(counts.values()))
     bands = [
         {"name": one.name, "path": one.path if is_url(one.path) else str(Path(one.path).absolute()), "number": one.number}
@@ -148,6 +149,7 @@ def write_mask(work: MaskWork, parts: PartStore, class_names: Sequence[str]) -> 
         "pixels": grid.width * grid.height,
         "pixels_without_class": grid.width * grid.height - sum(counts.values()),
         "classes": list(class_names),
+        **({"colours": [list(one) for one in colours]} if colours else {}),
         "shares": {name: count / known for name, count in counts.items()},
         "bands": bands,
     }

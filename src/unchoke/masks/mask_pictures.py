@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import colorsys
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,31 +105,29 @@ def paint_bands(bands: NDArray[np.floating[Any]], band_names: Sequence[str], val
     return np.where(valid[..., None], picture, _hatch(valid.shape))
 
 
-def paint_mask(mask: Mask, num_classes: int) -> RgbPicture:
+def paint_mask(mask: Mask, colours: Sequence[Colour]) -> RgbPicture:
     """Each pixel in the colour of its class; those without one are hatched."""
-    colours = np.array(class_colours(num_classes), np.uint8)
-    known = mask < num_classes
-    return np.where(known[..., None], colours[np.where(known, mask, 0)], _hatch(mask.shape))
+    known = mask < len(colours)
+    return np.where(known[..., None], np.array(colours, np.uint8)[np.where(known, mask, 0)], _hatch(mask.shape))
 
 
-def paint_overlay(picture: RgbPicture, mask: Mask, num_classes: int, *, opacity: float = 0.5) -> RgbPicture:
+def paint_overlay(picture: RgbPicture, mask: Mask, colours: Sequence[Colour], *, opacity: float = 0.5) -> RgbPicture:
     """The picture with every class but the first laid over it."""
-    laid = (mask > 0) & (mask < num_classes)
-    colours = paint_mask(mask, num_classes).astype(np.float32)
-    blended = (1 - opacity) * picture.astype(np.float32) + opacity * colours
+    laid = (mask > 0) & (mask < len(colours))
+    blended = (1 - opacity) * picture.astype(np.float32) + opacity * paint_mask(mask, colours).astype(np.float32)
     return np.where(laid[..., None], blended.round().astype(np.uint8), picture)
 
 
-def paint_error(picture: RgbPicture, prediction: Mask, truth: Mask, num_classes: int) -> RgbPicture:
+def paint_error(picture: RgbPicture, prediction: Mask, truth: Mask, colours: Sequence[Colour]) -> RgbPicture:
     """The picture faint and grey where the answer is right; wrong pixels in the colour of their true class, black for the first.
 
     Pixels without a label, or without an answer, are hatched.
     """
     grey = picture.mean(axis=-1, keepdims=True, dtype=np.float32) // _GREY_STEP * _GREY_STEP
     faint = np.broadcast_to((170 + grey / 3).round().astype(np.uint8), picture.shape)
-    colours = np.array([_WRONG_BACKGROUND, *class_colours(num_classes)[1:]], np.uint8)
-    known = (truth < num_classes) & (prediction < num_classes)
-    judged = np.where((truth == prediction)[..., None], faint, colours[np.where(known, truth, 0)])
+    missed = np.array([_WRONG_BACKGROUND, *colours[1:]], np.uint8)
+    known = (truth < len(colours)) & (prediction < len(colours))
+    judged = np.where((truth == prediction)[..., None], faint, missed[np.where(known, truth, 0)])
     return np.where(known[..., None], judged, _hatch(truth.shape))
 
 
@@ -164,24 +162,46 @@ class GallerySample:
     valid: NDArray[np.bool_]
     truth: NDArray[np.uint8]
     prediction: NDArray[np.uint8]
+    is_photo: bool = False
+
+    def paint(self) -> RgbPicture:
+        """A photo as it is, bands stretched for the eye."""
+        if self.is_photo and len(self.bands) in (1, 3):
+            return np.broadcast_to(self.bands.transpose(1, 2, 0), (*self.valid.shape, 3)).clip(0, 255).astype(np.uint8)
+        return paint_bands(self.bands, self.band_names, self.valid)
 
 
 def choose_samples(
-    patches: Iterable[Patch], *, sizes: Mapping[str, tuple[int, int]], limit: int = 24, seed: int = 0
+    patches: Iterable[Patch],
+    *,
+    sizes: Mapping[str, tuple[int, int]],
+    limit: int = 24,
+    seed: int = 0,
+    photos: Collection[str] = (),
 ) -> list[GalleryWindow]:
     """Windows to show: parts of test patches first, then of validation's, then of training's, each in the order of a hash.
+
+    Of `photos` the whole is shown, where all of it is in one split.
 
     `sizes` has (height, width) of each scene. A window is a whole patch; where fewer than `ENOUGH` of those do not overlap,
     patches are quartered, and quartered again, down to 32 px; where that is not enough either, some may overlap. Patches that
     were left out of all splits are not shown.
     """
     shown = [patch for patch in patches if patch.split in _SPLITS]
+    splits: dict[str, set[str]] = {}
+    for patch in shown:
+        splits.setdefault(patch.scene_id, set()).add(patch.split)
+    whole = {scene_id for scene_id in photos if len(splits.get(scene_id, ())) == 1}
+    shown = [replace(one, box=Box(0, 0, *sizes[one.scene_id])) if one.scene_id in whole else one for one in shown]
 
     def windows(parts: int) -> list[GalleryWindow]:
         """Every patch in `parts` × `parts` windows, in the order they are to be shown."""
         cut: set[GalleryWindow] = set()
         for patch in shown:
             (top, left, height, width), size = patch.box, sizes[patch.scene_id]
+            if patch.scene_id in whole and parts == 1:
+                cut.add(GalleryWindow(patch.scene_id, patch.box, patch.split))
+                continue
             side = -(-max(height, width) // parts)
             for one in plan_boxes(height, width, size_px=side) if side >= _SMALLEST_PX or parts == 1 else []:
                 box = Box(top + one.top, left + one.left, one.height, one.width).common(Box(0, 0, *size))
@@ -190,7 +210,7 @@ def choose_samples(
         return sorted(cut, key=lambda one: (in_order(one.split, _SPLITS), hash_int(seed, "gallery", one.scene_id, *one.box)))
 
     best: list[GalleryWindow] = []
-    for parts in (1, 2, 4, 8):
+    for parts in (1,) if whole else (1, 2, 4, 8):
         kept: list[GalleryWindow] = []
         for window in windows(parts):
             near = (other.box for other in kept if other.scene_id == window.scene_id)
@@ -239,32 +259,34 @@ def stitched_samples(
             # the weights, by whose sum stitching divides, are the same for all classes of a pixel
             prediction = np.where(valid, values.argmax(axis=0), IGNORED).astype(np.uint8)
             truth = reader.mask(window.scene_id, window.box)
-            yield GallerySample(window.title, bands, scene.band_names, valid, truth, prediction)
+            title = window.title
+            if scene.is_photo and window.box[2:] == (scene.grid.height, scene.grid.width):
+                title = f"{window.scene_id}, {SPLIT_WORDS.get(window.split, window.split)}"
+            yield GallerySample(title, bands, scene.band_names, valid, truth, prediction, scene.is_photo)
 
 
 def build_gallery(
-    samples: Iterable[GallerySample], *, class_names: Sequence[str], limit: int = 24
+    samples: Iterable[GallerySample], *, class_names: Sequence[str], colours: Sequence[Colour] = (), limit: int = 24
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """The record's `gallery` (title, note and five pictures for each of at most `limit` samples) and its `legend`.
 
     Images shrink smoothly; masks are sampled first and painted then, so that no colour is between two classes.
     """
-    gallery, number = [], len(class_names)
+    gallery, colours = [], colours or class_colours(len(class_names))
     for sample in islice(samples, limit):
-        picture = paint_bands(sample.bands, sample.band_names, sample.valid)
+        picture = sample.paint()
         small, truth, prediction = (_sampled(one) for one in (picture, sample.truth, sample.prediction))
         gallery.append(
             {
                 "title": sample.title,
                 "note": score_note(sample, class_names),
                 "image": make_thumbnail(picture, side_px=_PIECE_PX),
-                "overlay": make_thumbnail(paint_overlay(picture, sample.prediction, number), side_px=_PIECE_PX),
-                "prediction": make_sharp_thumbnail(paint_mask(prediction, number)),
-                "truth": make_sharp_thumbnail(paint_mask(truth, number)),
-                "error": make_sharp_thumbnail(paint_error(small, prediction, truth, number)),
+                "overlay": make_thumbnail(paint_overlay(picture, sample.prediction, colours), side_px=_PIECE_PX),
+                "prediction": make_sharp_thumbnail(paint_mask(prediction, colours)),
+                "truth": make_sharp_thumbnail(paint_mask(truth, colours)),
+                "error": make_sharp_thumbnail(paint_error(small, prediction, truth, colours)),
             }
         )
-    colours = class_colours(number)
     return gallery, [{"name": name, "colour": as_hex(colour)} for name, colour in zip(class_names, colours, strict=True)]
 
 
@@ -306,11 +328,12 @@ class DrawnMask:
     bands: tuple[tuple[str, str, int], ...] = ()
     """Name, file and number of each band that it was drawn from; none where the scene is not on this machine."""
     problem: str = ""
+    colours: tuple[Colour, ...] = ()
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
         """Each class with its colour."""
-        colours = class_colours(len(self.class_names))
+        colours = self.colours or class_colours(len(self.class_names))
         return tuple((name, as_hex(colour)) for name, colour in zip(self.class_names, colours, strict=True))
 
     @property
@@ -342,6 +365,7 @@ def list_masks(folder: Path) -> list[DrawnMask]:
                     class_names=tuple(map(str, record.get("classes", ()))),
                     shares={str(name): float(share) for name, share in record["shares"].items()},
                     bands=tuple(bands) if here else (),
+                    colours=tuple((int(red), int(green), int(blue)) for red, green, blue in record.get("colours", ())),
                 )
             )
         except (DamagedFile, OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
@@ -360,7 +384,7 @@ def picture_of_mask(mask: DrawnMask) -> NDArray[np.uint8]:
         classes = file.read(1, out_shape=_small(file.height, file.width), resampling=Resampling.mode)
     colours = np.zeros((256, 4), np.uint8)
     num = len(mask.class_names) or 255
-    colours[:num, :3] = class_colours(num)
+    colours[:num, :3] = mask.colours or class_colours(num)
     colours[:num, 3] = 255
     painted: NDArray[np.uint8] = colours[classes]
     return painted

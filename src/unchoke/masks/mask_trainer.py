@@ -198,6 +198,7 @@ class MaskTrainer(NetworkTrainer):
             val=done.val,
             dtype=plan.loop.dtype,
             scorer=self._scorer,
+            colours=material.colours,
         )
 
     def config(self, plan: MaskPlan) -> dict[str, Any]:

@@ -44,9 +44,10 @@ from unchoke.masks.patches import (
 )
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.mask_sources import MaskSource, choose_mask
+from unchoke.scenes.mask_sources import LabelMask, MaskSource, choose_mask
 from unchoke.scenes.open_scenes import broken_scene, find_scenes, measure_scales, open_scenes, set_aside, warn_of
 from unchoke.scenes.scale import SceneScale, sampling_text
+from unchoke.scenes.scan_scenes import NAMING, LabelCode
 from unchoke.scenes.scene_facts import IGNORE, SceneError, SceneFacts
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class PatchMaterial:
     overlap_px: int
     normalise: str
     mask_facts: dict[str, Any]
+    colours: tuple[tuple[int, int, int], ...] = ()
     findings: list[Finding] = field(default_factory=list)
     quarantined: list[QuarantineRow] = field(default_factory=list)
     manifest_file: Path | None = None
@@ -138,15 +140,18 @@ def prepare_patches(session: Session) -> PatchMaterial:
     pool = HandlePool()
     with session.stage("scenes", settings.data):
         threads = session.policy.workers
-        facts, findings = open_scenes(session, find_scenes(session), pool=pool, threads=threads, same_bands=True)
+        scanned = find_scenes(session)
+        facts, findings = open_scenes(session, scanned, pool=pool, threads=threads, same_bands=True)
         warn_of(session, findings)
         source = choose_mask(settings, band_names=facts[0].band_names, labelled=any(one.label is not None for one in facts))
         if source is None:
             raise UsageError(
                 "there is nothing to learn masks from",
                 code="no-masks",
-                why="no label raster was found beside the scenes, and neither --mask nor --polygons was given",
-                try_="--label FOLDER of rasters, --mask '(B3-B5)/(B3+B5) > 0', or --polygons FILE.geojson",
+                why=f"no file in {settings.label} belongs to a scene: {NAMING}"
+                if settings.label
+                else "no label was found beside the scenes, and neither --mask nor --polygons was given",
+                try_="--label FOLDER of masks or COCO.json, --mask '(B3-B5)/(B3+B5) > 0', or --polygons FILE.geojson",
             )
         without = [one.scene_id for one in facts if one.label is None]
         if without and not (settings.mask or settings.polygons):  # only scenes with a label can teach anything
@@ -174,7 +179,8 @@ def prepare_patches(session: Session) -> PatchMaterial:
     by_scene = {scene.scene_id: scene for scene in facts}
     patches, arrays = _chosen(patches, arrays, [patch.scene_id in by_scene for patch in patches])
     counts = arrays.counts()
-    class_names = _name_classes(settings, patches, counts)
+    code = scanned.code if isinstance(source, LabelMask) else LabelCode()
+    class_names = _name_classes(settings, patches, counts, code.class_names)
     labelled: NDArray[np.bool_] = np.asarray(counts[:, :IGNORE].any(axis=1))
     if unlabelled := int((~labelled).sum()):
         reason = f"{format_count(unlabelled, 'patch', 'patches')} of {len(patches):,} have no labelled pixel and are not used"
@@ -197,6 +203,7 @@ def prepare_patches(session: Session) -> PatchMaterial:
         overlap_px,
         normalise=normalise,
         mask_facts=dict(source.describe()),
+        colours=code.colours if len(code.colours) == len(class_names) else (),
         findings=findings,
         quarantined=set_aside(findings),
     )
@@ -269,8 +276,10 @@ def progress_of(session: Session, stage: str, total: int) -> Callable[[int], Non
     return tell
 
 
-def _name_classes(settings: Settings, patches: Sequence[Patch], counts: NDArray[np.int64]) -> tuple[str, ...]:
-    """The classes 0, 1, …: as named in the settings, or as many as the labels have. Names must be enough, and each its own."""
+def _name_classes(
+    settings: Settings, patches: Sequence[Patch], counts: NDArray[np.int64], known: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The classes 0, 1, …: as named in the settings, else by the labels (`known`), or as many as there are."""
     found, names = np.flatnonzero(counts[:, :IGNORE].any(axis=0)).tolist(), settings.classes
     if names and (not 2 <= len(names) <= IGNORE or len(set(names)) < len(names)):
         raise UsageError(
@@ -296,6 +305,8 @@ def _name_classes(settings: Settings, patches: Sequence[Patch], counts: NDArray[
             why="every pixel is outside the labels, not valid, or has the value to be ignored",
             try_="check that labels and scenes lie in the same place, and what --ignore says",
         )
+    if known:
+        return known
     if (settings.mask or settings.polygons) and not settings.polygon_class:
         return ("background", "mask")
     if found == [0]:

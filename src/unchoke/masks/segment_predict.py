@@ -238,7 +238,7 @@ class MaskDrawing:
         with ThreadPoolExecutor(1, thread_name_prefix="unchoke-write-mask") as writer:
 
             def write(work: MaskWork, parts: PartStore) -> dict[str, Any]:
-                record = write_mask(work, parts, predictor.trained.class_names)
+                record = write_mask(work, parts, predictor.trained)
                 return {**record, "seconds": time.monotonic() - self._started_s}
 
             stores = {work.scene_id: (work, parts) for work, parts, _ in begun}
@@ -285,7 +285,7 @@ class MaskDrawing:
             scales = {facts.scene_id: measure_scale(facts, self._trained.normalise, pool=self._pool)}
             reader = PatchReader({facts.scene_id: facts}, pool=self._pool, scales=scales, standard=self._trained.standard)
             finish_bands(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=self._tell_patches)
-            return write_mask(work, parts, self._trained.class_names)
+            return write_mask(work, parts, self._trained)
         except SceneError as error:
             self._broke(facts, error)
             return None

@@ -48,6 +48,8 @@ from unchoke.training.step_profiler import profiled_if_asked
 
 _BATCH = 8
 """Patches that are judged at once."""
+_WHOLE_PHOTO_PX = 1 << 20
+"""Photos up to this size are shown as a whole."""
 
 
 class SegmentResult(FitResult):
@@ -200,12 +202,13 @@ def _judge_baselines(session: Session, material: PatchMaterial, trees: GrownTree
 
 def _gallery(session: Session, material: PatchMaterial, features: Extraction | None, trained: TrainedSegmenter) -> dict[str, Any]:
     sizes = {scene.scene_id: (scene.grid.height, scene.grid.width) for scene in material.facts}
-    windows = choose_samples(material.patches, sizes=sizes, seed=session.settings.seed)
+    photos = {one.scene_id for one in material.facts if one.is_photo and one.num_pixels <= _WHOLE_PHOTO_PX}
+    windows = choose_samples(material.patches, sizes=sizes, seed=session.settings.seed, photos=photos)
     engine = None if features is None else features.encode_engine
     predict = trained.predictor(torch_device(session.policy.device), _BATCH, engine)
     options: dict[str, Any] = {"patch_px": material.spec.patch_px, "overlap_px": material.overlap_px, "batch": _BATCH}
     samples = stitched_samples(windows, reader=material.reader, predict=predict, **options)
-    gallery, legend = build_gallery(samples, class_names=material.class_names)
+    gallery, legend = build_gallery(samples, class_names=material.class_names, colours=material.colours)
     return {"gallery": gallery, "legend": legend}
 
 

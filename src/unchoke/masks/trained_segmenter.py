@@ -59,6 +59,8 @@ class TrainedSegmenter:
     dtype: str = "float32"
     scorer: PixelScorer | None = None
     """Whose scores the decoder is shown, where it is."""
+    colours: tuple[tuple[int, int, int], ...] = ()
+    """Of the classes in the labels it learnt from, where those have some."""
 
     @property
     def spec(self) -> PyramidSpec:
@@ -134,6 +136,7 @@ class TrainedSegmenter:
             "config": self.config.to_dict(),
             "class_names": list(self.class_names),
             "bands": list(self.bands),
+            "colours": [list(one) for one in self.colours],
             "standard": [list(self.standard.mean), list(self.standard.std)],
             "scorer": None if self.scorer is None else self.scorer.to_dict(),
         }
@@ -157,6 +160,7 @@ def load_segmenter(folder: Path) -> TrainedSegmenter:
         "config": SegmenterConfig.from_dict(content["config"]),
         "class_names": tuple(content["class_names"]),
         "bands": tuple(content["bands"]),
+        "colours": tuple(map(tuple, content.get("colours", ()))),
         "standard": BandStandard(tuple(mean), tuple(std)),
         "scorer": None if scorer is None else PixelScorer.from_dict(scorer),
     }

@@ -44,8 +44,6 @@ NO_CLASS = 255
 PROBABILITY_STEPS = 254
 """A stored probability is a whole number of steps: 0 is 0, 254 is 1."""
 _ROWS = 64
-_TIFF = (".tif", ".tiff")
-_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 _SMALLEST_BLOCK_PX = 16  # TIFF wants multiples of this
 _CACHE_BYTES = 24 * 2**20
 _SETTINGS = {"GDAL_CACHEMAX": _CACHE_BYTES, "GDAL_NUM_THREADS": "1", "GDAL_PAM_ENABLED": "NO"}
@@ -140,25 +138,24 @@ class MaskFiles:
         return [self.classes] if self.probabilities is None else [self.classes, self.probabilities]
 
 
-def is_photo(grid: Grid, sources: Sequence[str] = ()) -> bool:
-    """Whether a picture has no place on a map, neither a CRS nor coordinates of its own, and no file of it is a TIFF."""
-    is_tiff = any(Path(source).suffix.lower() in _TIFF for source in sources)
-    return not grid.crs and tuple(grid.transform) == _IDENTITY and not is_tiff
-
-
-def plan_files(folder: Path, scene_id: str, grid: Grid, *, probabilities: bool, sources: Sequence[str] = ()) -> MaskFiles:
-    """The names of a mask's files: `.tif`, for the classes of a photo `.png`. Probabilities are one TIFF with all classes.
-
-    `sources` are the files of the scene: whoever gave TIFFs gets one back, whether it has a place on a map or not.
-    """
-    classes = folder / f"{scene_id}_classes{'.png' if is_photo(grid, sources) else '.tif'}"
+def plan_files(folder: Path, scene_id: str, *, is_photo: bool, probabilities: bool) -> MaskFiles:
+    """The names of a mask's files: `.tif`, for the classes of a photo `.png`. Probabilities are one TIFF with all classes."""
+    classes = folder / f"{scene_id}_classes{'.png' if is_photo else '.tif'}"
     return MaskFiles(classes, folder / f"{scene_id}_probabilities.tif" if probabilities else None)
 
 
 def write_masks(
-    plan: StitchPlan, parts: PartStore, *, grid: Grid, class_names: Sequence[str], files: MaskFiles
+    plan: StitchPlan,
+    parts: PartStore,
+    *,
+    grid: Grid,
+    class_names: Sequence[str],
+    files: MaskFiles,
+    colours: Sequence[tuple[int, int, int]] = (),
 ) -> dict[str, int]:
     """Write `files` from the parts, which must all be there. Returns the pixels of each class; the rest has none.
+
+    Classes have the `colours` of the labels that they were learnt from, where those have some.
 
     Kill it anywhere: the files are whole or not there. A disk that runs full is a `MachineError`.
     """
@@ -166,7 +163,7 @@ def write_masks(
 
     scratch = MaskFiles(parts.folder / "classes.tif", files.probabilities and parts.folder / "probabilities.tif")
     with _failures_explained(files.classes), raster_env(), rasterio.Env(**_SETTINGS):
-        counts = _assemble(plan, parts, grid, class_names, scratch)
+        counts = _assemble(plan, parts, grid, class_names, colours or class_colours(len(class_names)), scratch)
         _finish(scratch.classes, files.classes, plan, parts, overviews="MODE", predictor="NO")
     if scratch.probabilities is not None and files.probabilities is not None:
         with _failures_explained(files.probabilities), raster_env(), rasterio.Env(**_SETTINGS):
@@ -174,13 +171,20 @@ def write_masks(
     return {name: int(count) for name, count in zip(class_names, counts, strict=False)}
 
 
-def _assemble(plan: StitchPlan, parts: PartStore, grid: Grid, class_names: Sequence[str], to: MaskFiles) -> Any:
+def _assemble(
+    plan: StitchPlan,
+    parts: PartStore,
+    grid: Grid,
+    class_names: Sequence[str],
+    colours: Sequence[tuple[int, int, int]],
+    to: MaskFiles,
+) -> Any:
     """Every part into its place in plain tiled TIFFs; whole blocks, each written once. Returns the pixels of each value."""
     counts = np.zeros(256, np.int64)
     with ExitStack() as stack:
         classes = stack.enter_context(_create(to.classes, plan, grid, count=1, predictor=1))
-        colours = {number: (*colour, 255) for number, colour in enumerate(class_colours(len(class_names)))}
-        classes.write_colormap(1, {**colours, NO_CLASS: (0, 0, 0, 0)})
+        palette = {number: (*colour, 255) for number, colour in enumerate(colours)}
+        classes.write_colormap(1, {**palette, NO_CLASS: (0, 0, 0, 0)})
         classes.set_band_description(1, "class")
         classes.update_tags(**{f"class_{number}": name for number, name in enumerate(class_names)})
         chances = None

@@ -69,7 +69,7 @@ class LabelMask:
         """See `MaskSource`. The bands play no part. A scene without a label raster is unlabelled."""
         if facts.label is None:
             return np.full(valid.shape, IGNORE, np.uint8)
-        return _hide_invalid(read_label(facts, box, pool=pool, ignore=self.ignore), valid)
+        return _hide_invalid(read_label(facts, box, pool=pool, ignore=None if facts.scene.decoded else self.ignore), valid)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "label", "ignore": self.ignore}

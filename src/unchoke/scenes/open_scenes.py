@@ -11,12 +11,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from unchoke.core.ahead import map_ahead
+from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
@@ -27,6 +29,7 @@ from unchoke.jobs.records import QuarantineRow
 from unchoke.pixels.image import DecodeError, open_pillow
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool, stamp_file, unreadable
+from unchoke.scenes.label_files import outline_files, read_labels
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scan_scenes import ScannedScenes, find_band, scan_scenes
 from unchoke.scenes.scene_facts import (
@@ -49,6 +52,8 @@ from unchoke.scenes.scene_facts import (
 
 _LOST_SHARE = 0.05
 """A scene may cover this much less than its largest band without a warning: bands of different pixels end a little apart."""
+RGB = ("b1", "b2", "b3")
+"""What the bands of a colour photo are called."""
 _PHOTO_DRIVERS = frozenset({"JPEG", "PNG", "GIF", "BMP", "WEBP"})
 _ORIENTATION_TAG = 0x0112
 Item = TypeVar("Item")
@@ -56,12 +61,13 @@ SceneResult = TypeVar("SceneResult")
 
 
 def find_scenes(session: Session) -> ScannedScenes:
-    """Scan DATA by names alone; every guess is reported as a choice."""
+    """Scan DATA by names alone, and read what label files mean; every guess is reported as a choice."""
     settings = session.settings
+    outlines = settings.label is not None and bool(outline_files(settings.label))
     scanned = scan_scenes(
         locate(settings.data or ""),
         bands=settings.bands,
-        label=settings.label,
+        label=None if outlines else settings.label,
         path=settings.path,
         id=settings.id,
         images=[locate(folder) for folder in settings.images],
@@ -70,6 +76,7 @@ def find_scenes(session: Session) -> ScannedScenes:
     )
     for choice in scanned.choices:
         session.chose(choice)
+    scanned = read_labels(session, scanned)
     return replace(scanned, findings=[replace(finding, stage="scan") for finding in scanned.findings])
 
 
@@ -83,10 +90,15 @@ def open_scenes(
     """
     settings = session.settings
 
-    def inspect(scene: Scene) -> SceneFacts:
-        return inspect_scene(scene, pool=pool, bands=settings.bands, grid=settings.grid, resampling=settings.resampling)
+    def inspect(scene: Scene, bands: Sequence[str] = settings.bands) -> SceneFacts:
+        return inspect_scene(scene, pool=pool, bands=bands, grid=settings.grid, resampling=settings.resampling)
 
     opened, broken = _each(inspect, scanned.scenes, scanned.scenes, threads=threads, stage="inspect")
+    if same_bands and {one.band_names for one in opened.values()} == {("b1",), RGB}:  # grey photos among coloured ones
+        grey = [one.scene for one in opened.values() if one.num_bands == 1 and one.is_photo]
+        coloured, more = _each(partial(inspect, bands=RGB), grey, grey, threads=threads, stage="inspect")
+        opened, broken = opened | coloured, broken + more
+        session.chose(Choice("bands", ",".join(RGB), f"{format_count(len(grey), 'grey photo')} among coloured ones"))
     facts, differing = _compare_bands(list(opened.values()), same_bands=same_bands)
     cut = [finding for one in facts if (finding := _cut_scene(one)) is not None]
     findings = [*scanned.findings, *broken, *differing, *cut]
@@ -268,23 +280,25 @@ def inspect_scene(
 def _open_bands(scene: Scene, wanted: Sequence[str], pool: HandlePool) -> list[_Header]:
     if scene.file is not None:
         with pool.open(scene.file) as dataset:
-            there = _name_bands(dataset, scene.file)
+            in_colour = dataset.count <= 2 and bool({*RGB[1:]} & {*wanted}) and dataset.driver in _PHOTO_DRIVERS
+            as_rgb = _by_palette(dataset) or (in_colour and dataset.dtypes[0] == "uint8")
+            there = _name_bands(dataset, scene.file, as_rgb=as_rgb)
             names, by_number = [band.name for band in there], {str(band.number): band.name for band in there}
             # `3` and `b3` mean the third band of a file where no band is called so
             wanted = [
                 name if find_band(name, names) is not None else by_number.get(name.lower().lstrip("b"), name) for name in wanted
             ]
-            return _read_headers(dataset, _choose(there, wanted, scene.file))
+            return _read_headers(dataset, _choose(there, wanted, scene.file), as_rgb=as_rgb)
     headers = []
     for band in _choose(scene.bands, wanted, scene.scene_id):
         with pool.open(band.path) as dataset:
-            headers += _read_headers(dataset, [band])
+            headers += _read_headers(dataset, [band], as_rgb=_by_palette(dataset))
     return headers
 
 
-def _name_bands(dataset: Any, path: str) -> list[BandFile]:
+def _name_bands(dataset: Any, path: str, *, as_rgb: bool) -> list[BandFile]:
     """The bands of a file by their descriptions, or b1, b2, … where those do not tell them apart; alpha is a mask, not a band."""
-    numbers = _image_bands(dataset)
+    numbers = [1, 2, 3] if as_rgb else _image_bands(dataset)
     names = [f"b{number}" for number in numbers]
     if len(numbers) <= dataset.count:
         described = [(dataset.descriptions[number - 1] or "").strip() for number in numbers]
@@ -293,15 +307,14 @@ def _name_bands(dataset: Any, path: str) -> list[BandFile]:
 
 
 def _image_bands(dataset: Any) -> list[int]:
-    """Numbers of the bands that hold a picture. A palette is spelled out in red, green and blue."""
+    """Numbers of the bands that hold a picture, without alpha."""
     from rasterio.enums import ColorInterp
 
-    if _by_palette(dataset):
-        return [1, 2, 3]
     return [number for number, kind in enumerate(dataset.colorinterp, start=1) if kind != ColorInterp.alpha]
 
 
 def _by_palette(dataset: Any) -> bool:
+    """Whether it is a photo whose palette is spelled out in red, green and blue."""
     from rasterio.enums import ColorInterp
 
     return dataset.driver in _PHOTO_DRIVERS and dataset.count == 1 and dataset.colorinterp[0] == ColorInterp.palette
@@ -325,10 +338,10 @@ def _choose(there: Sequence[BandFile], wanted: Sequence[str], where: str) -> lis
     return [there[position] for position in found if position is not None]
 
 
-def _read_headers(dataset: Any, bands: Sequence[BandFile]) -> list[_Header]:
+def _read_headers(dataset: Any, bands: Sequence[BandFile], *, as_rgb: bool) -> list[_Header]:
     path, height, width = bands[0].path, dataset.height, dataset.width
     turned = _orientation(dataset, path) if dataset.driver in _PHOTO_DRIVERS else 1
-    if turned != 1 or _by_palette(dataset):  # decoded whole and turned upright; from 5 on it lies on its side
+    if turned != 1 or as_rgb:  # decoded whole and turned upright; from 5 on it lies on its side
         height, width = (width, height) if turned >= 5 else (height, width)
         own = Grid(width, height, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), "")
         size = (height, width)

@@ -22,6 +22,7 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.input_file import read_plain
 from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace, RemotePlace, join, locate, refuse_unlisted
 from unchoke.core.stores import explain_missing
@@ -67,13 +68,33 @@ _BAND_COLUMNS = ("band", "band_name", "bands", "band_id")
 _PATH_COLUMNS = (*PATH_NAMES, "scene_path", "folder", "raster", "tif", "href")
 
 
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))})
+"""Names that Windows keeps for devices, with any ending."""
+_VOC_PHOTOS, _VOC_MASKS, _VOC_SPLITS = "JPEGImages", "SegmentationClass", "ImageSets/Segmentation"
+NAMING = "a label bears the name of its scene: lake.png, lake_mask.png or mask_lake.png for lake.jpg"
+
+
+@dataclass(frozen=True)
+class LabelCode:
+    """What the classes 0, 1, … of labels are called and painted, where the labels say it."""
+
+    class_names: tuple[str, ...] = ()
+    colours: tuple[tuple[int, int, int], ...] = ()
+
+
 @dataclass(frozen=True)
 class ScannedScenes:
-    """The scenes that are complete, what keeps others out, and what was chosen."""
+    """The scenes that are complete, what keeps others out, and what was chosen.
+
+    `layers` are the label files of scenes that have one for each class, by scene and class. `label` is where labels were sought.
+    """
 
     scenes: list[Scene]
     findings: list[Finding] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    layers: dict[str, dict[str, str]] = field(default_factory=dict)
+    label: str = ""
+    code: LabelCode = LabelCode()
 
 
 def scan_scenes(
@@ -114,6 +135,8 @@ def scan_scenes(
                 why="those options are about a table of scenes",
                 try_="give the table itself, or leave the options out",
             )
+        if join(data, _VOC_PHOTOS).is_dir() and join(data, _VOC_MASKS).is_dir():
+            return _scan_voc(data, bands=bands, label=label)
         return _scan_folder(data, bands=bands, label=label)
     if suffix in TABLE_SUFFIXES:
         return _scan_table(data, bands=bands, label=label, path=path, id=id, images=images, group=group, split=split)
@@ -124,7 +147,7 @@ def scan_scenes(
             why=f"rasters end in {', '.join(sorted(IMAGE_SUFFIXES))}; tables in {', '.join(TABLE_SUFFIXES)}",
             try_="give a folder of scenes, or rename the file if its ending is wrong",
         )
-    scanned = ScannedScenes([Scene(safe_name(data.stem), file=str(data.absolute()))])
+    scanned = ScannedScenes([Scene(_unique_ids([(data.stem, data.stem)])[0], file=str(data.absolute()))])
     return _give_labels(scanned, label, data=data)
 
 
@@ -208,6 +231,7 @@ def _unique_ids(names: Sequence[tuple[str, str]]) -> list[str]:
     ids: list[str] = []
     for choice in (0, 1):
         ids = [safe_name(pair[choice].replace(".SAFE", "").replace("/", "_")) for pair in names]
+        ids = [f"{id_}_" if id_.partition(".")[0].lower() in _RESERVED else id_ for id_ in ids]
         if len({id_.lower() for id_ in ids}) == len(ids):
             return ids
     taken: Counter[str] = Counter(id_.lower() for id_ in ids)
@@ -245,6 +269,25 @@ def _scan_folder(root: DataPlace, *, bands: Sequence[str], label: str | None) ->
         scanned = _scan_whole_files(root, named, labelled=label is not None)
     special = diagnose_special(files.special)
     return _give_labels(replace(scanned, findings=special + scanned.findings), label, data=root)
+
+
+def _scan_voc(root: DataPlace, *, bands: Sequence[str], label: str | None) -> ScannedScenes:
+    """Photos and masks in the folders of Pascal VOC, with the splits that its lists give; photos without a mask are left out."""
+    scanned = _scan_folder(join(root, _VOC_PHOTOS), bands=bands, label=label or str(join(root, _VOC_MASKS)))
+    splits: dict[str, str] = {}
+    for name in ("train", "val", "test"):
+        file = Path(str(join(root, f"{_VOC_SPLITS}/{name}.txt")))
+        if not is_url(str(file)) and file.is_file():
+            splits |= dict.fromkeys(read_plain(file).decode("utf-8").split(), name)
+    kept = [scene for scene in scanned.scenes if scene.label is not None]
+    left = len(scanned.scenes) - len(kept)
+    reason = f"the folders of Pascal VOC; {format_count(left, 'photo')} without a mask are left out"
+    choices = [Choice("layout", "VOC", reason)]
+    if splits and "train" in splits.values():
+        kept = [replace(scene, split=splits.get(_stem(scene.file or ""), "")) for scene in kept]
+        choices.append(Choice("split", f"from {_VOC_SPLITS}", "its lists name the photos of train and val"))
+    findings = [one for one in scanned.findings if one.code != "missing-label"]
+    return replace(scanned, scenes=kept or scanned.scenes, findings=findings, choices=[*scanned.choices, *choices])
 
 
 def _scan_whole_files(root: DataPlace, named: Sequence[tuple[FileEntry, BandName | None]], *, labelled: bool) -> ScannedScenes:
@@ -453,22 +496,24 @@ def _is_below(path: str, place: DataPlace) -> bool:
 
 
 def _give_labels(scanned: ScannedScenes, label: str | None, *, data: DataPlace) -> ScannedScenes:
-    """The scenes with their labels: one file for all, or from a folder the one raster that bears a name of the scene.
+    """The scenes with their labels: one file for all, or from a folder those that bear a name of the scene.
 
-    A scene without a label is named in a warning and kept, for it can still be tiled.
+    A name may have the word mask or label, or whatever all labels have, before or behind it. A scene with several files, told
+    apart by their folders or by the rest of their names, has one for each class. A scene without a label is named in a warning
+    and kept, for it can still be tiled.
     """
     place = _label_place(label, data=data)
     if place is None:
         return scanned
     if place.is_file():
-        return replace(scanned, scenes=[replace(scene, label=str(place)) for scene in scanned.scenes])
-    by_name: dict[str, list[str]] = defaultdict(list)
-    for entry in find_files([place]).images:
-        stem = _stem(entry.relative)
-        for name in {stem, _LABEL_WORD.sub("", stem)}:
-            by_name[name.lower()].append(entry.path)
-    scenes = []
-    for scene in scanned.scenes:
+        return replace(scanned, scenes=[replace(scene, label=str(place)) for scene in scanned.scenes], label=str(place))
+    entries, scenes = find_files([place]).images, scanned.scenes
+    if len(entries) == len(scenes) == 1:
+        choice = Choice("labels", 1, f"{Path(entries[0].relative).name} is the only label, of the only scene")
+        scene = replace(scenes[0], label=entries[0].path)
+        return replace(scanned, scenes=[scene], choices=[*scanned.choices, choice], label=str(place))
+    owners: dict[str, set[str]] = defaultdict(set)
+    for scene in scenes:
         names = [scene.scene_id]
         if scene.file is not None:
             names.append(_stem(scene.file))
@@ -476,11 +521,48 @@ def _give_labels(scanned: ScannedScenes, label: str | None, *, data: DataPlace) 
             first = Path(scene.bands[0].path)
             named = split_stem(stem_of(first.name), wanted=[scene.bands[0].name])
             names += [first.parent.name, *([named.scene] if named is not None and named.scene else [])]
-        found = (by_name.get(name.lower(), []) for name in names)
-        scenes.append(replace(scene, label=next((paths[0] for paths in found if len(paths) == 1), None)))
-    bare = [scene.scene_id for scene in scenes if scene.label is None]
-    choice = Choice("labels", len(scenes) - len(bare), f"files of {place.name} that bear the name of a scene")
-    return ScannedScenes(scenes, scanned.findings + _missing_labels(bare, str(place)), [*scanned.choices, choice])
+        for name in names:
+            owners[name.lower()].add(scene.scene_id)
+    found: dict[str, dict[tuple[str, str], list[FileEntry]]] = defaultdict(lambda: defaultdict(list))
+    for entry in entries:
+        stem = _stem(entry.relative)
+        for name, rest in _names_in(stem):
+            for scene_id in owners.get(name.lower(), ()):
+                found[scene_id][PurePosixPath(entry.relative).parent.name, rest].append(entry)
+            if name.lower() in owners:
+                break
+    layers, chosen = {}, []
+    for scene in scenes:
+        kinds = {kind: files[0].path for kind, files in found[scene.scene_id].items() if len(files) == 1}
+        exact = {kind: path for kind, path in kinds.items() if not kind[1]} or kinds
+        beside = Path(scene.paths[0]).parent.name if scene.paths else ""
+        own = [path for kind, path in exact.items() if kind[0] == beside]  # train/a.png and val/a.png
+        if len(exact) > 1 and len(own) != 1:
+            by_folder = len({folder for folder, _ in exact}) == len(exact)
+            layers[scene.scene_id] = {folder if by_folder else rest: path for (folder, rest), path in exact.items()}
+        alone = len(exact) == 1 and len(found[scene.scene_id]) == len(kinds)
+        chosen.append(replace(scene, label=own[0] if len(own) == 1 else next(iter(exact.values())) if alone else None))
+    if layers:  # a scene that has one class alone has one file
+        classes = {name for files in layers.values() for name in files}
+        for scene in chosen:
+            if scene.label is not None:
+                kind = next(kind for kind, files in found[scene.scene_id].items() if files[0].path == scene.label)
+                layers[scene.scene_id] = {name: scene.label for name in kind if name in classes}
+    bare = [scene.scene_id for scene in chosen if scene.label is None and scene.scene_id not in layers]
+    choice = Choice("labels", len(chosen) - len(bare), f"files of {place.name} that bear the name of a scene")
+    findings, choices = scanned.findings + _missing_labels(bare, str(place)), [*scanned.choices, choice]
+    return replace(scanned, scenes=chosen, findings=findings, choices=choices, layers=layers, label=str(place))
+
+
+def _names_in(stem: str) -> Iterable[tuple[str, str]]:
+    """The names of scenes that a label's stem may hold, the likeliest first, each with the rest of the stem."""
+    yield stem, ""
+    bare = _LABEL_WORD.sub("", stem)
+    if bare != stem:
+        yield bare, ""
+    cuts = [match.start() for match in re.finditer(r"[_.\- ]", stem)]
+    yield from ((stem[:at], stem[at + 1 :]) for at in reversed(cuts))
+    yield from ((stem[at + 1 :], stem[:at]) for at in cuts)
 
 
 def _missing_labels(scene_ids: Sequence[str], place: str) -> list[Finding]:
@@ -492,7 +574,7 @@ def _missing_labels(scene_ids: Sequence[str], place: str) -> list[Finding]:
             f"{format_count(len(scene_ids), 'scene')} without a label in {place}: {list_some(list(scene_ids))}",
             path=place,
             evidence={"scenes": list(scene_ids)[:1000], "count": len(scene_ids)},
-            fix="name the label rasters after the scenes, or give a table with a column of labels",
+            fix=f"{NAMING}; or give a table with a column of labels",
         )
     ]
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.image_names import suffix_of
 from unchoke.core.listing import special_kind
 from unchoke.core.stores import recent_stat, stat_url
 from unchoke.core.urls import is_url
@@ -54,7 +55,8 @@ class BandFile:
 class Scene:
     """One scene: either `bands`, one file each, or one `file` that holds them all (its bands are known once it is opened).
 
-    `scene_id` is unique in one scan and safe as part of a file name. `label` is the path of this scene's label raster.
+    `scene_id` is unique in one scan and safe as part of a file name. `label` is the path of this scene's label raster; if it was
+    `decoded`, it was made from another file, and its numbers are classes that no option changes.
     """
 
     scene_id: str
@@ -63,6 +65,7 @@ class Scene:
     group: str = ""
     split: str = ""
     file: str | None = None
+    decoded: bool = False
 
     @property
     def band_names(self) -> list[str]:
@@ -180,6 +183,12 @@ class SceneFacts:
     @property
     def num_pixels(self) -> int:
         return self.grid.width * self.grid.height
+
+    @property
+    def is_photo(self) -> bool:
+        """Whether it has no place on a map, neither a CRS nor coordinates of its own, and no file of it is a TIFF."""
+        is_tiff = any(suffix_of(path) in (".tif", ".tiff") for path in self.scene.paths if path != self.scene.label)
+        return not self.grid.crs and self.grid.transform == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0) and not is_tiff
 
 
 class Bounds(NamedTuple):

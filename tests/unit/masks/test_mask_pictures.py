@@ -216,7 +216,7 @@ def test_flat_band_is_flat_picture() -> None:
 
 def test_each_pixel_of_a_mask_has_the_colour_of_its_class() -> None:
     mask = np.array([[0, 1], [2, IGNORED]], np.uint8)
-    painted = paint_mask(mask, 3)
+    painted = paint_mask(mask, class_colours(3))
     colours = [tuple(map(int, colour)) for colour in painted.reshape(-1, 3)]
     assert colours[:3] == class_colours(3)
     assert colours[3] not in class_colours(3)
@@ -224,7 +224,7 @@ def test_each_pixel_of_a_mask_has_the_colour_of_its_class() -> None:
 
 def test_overlay_keeps_first_class_and_unknown() -> None:
     picture = np.full((1, 3, 3), 100, np.uint8)
-    laid = paint_overlay(picture, np.array([[0, 1, IGNORED]], np.uint8), 2)
+    laid = paint_overlay(picture, np.array([[0, 1, IGNORED]], np.uint8), class_colours(2))
     assert (laid[0, [0, 2]] == 100).all()
     assert (laid[0, 1] != 100).any()
 
@@ -233,7 +233,7 @@ def test_errors_coloured_by_true_class() -> None:
     picture = np.zeros((1, 4, 3), np.uint8)
     truth = np.array([[1, 1, 0, IGNORED]], np.uint8)
     prediction = np.array([[1, 0, 1, 1]], np.uint8)
-    right, missed, invented, unlabelled = paint_error(picture, prediction, truth, 2)[0]
+    right, missed, invented, unlabelled = paint_error(picture, prediction, truth, class_colours(2))[0]
     assert right.min() >= 160
     assert tuple(missed) == class_colours(2)[1]
     assert invented.max() < 30

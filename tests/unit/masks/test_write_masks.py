@@ -17,8 +17,8 @@ from errors import refused
 from unchoke.core.boxes import Box
 from unchoke.masks.mask_pictures import class_colours
 from unchoke.masks.stitch import BandValues, StitchPlan
-from unchoke.masks.write_masks import NO_CLASS, MaskFiles, MaskPart, PartStore, is_photo, plan_files, to_part, write_masks
-from unchoke.scenes.scene_facts import Grid
+from unchoke.masks.write_masks import NO_CLASS, MaskFiles, MaskPart, PartStore, plan_files, to_part, write_masks
+from unchoke.scenes.scene_facts import BandFile, Grid, Scene, SceneFacts
 
 BAND = Box(512, 4096, 6, 9)
 
@@ -147,7 +147,7 @@ def expected() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> MaskFiles:
     folder = tmp_path_factory.mktemp("masks")
-    files = plan_files(folder, "scene", MAP, probabilities=True)
+    files = plan_files(folder, "scene", is_photo=False, probabilities=True)
     counts = write_masks(PLAN, fill(folder / "parts"), grid=MAP, class_names=NAMES, files=files)
     classes, _ = expected()
     assert counts == {name: int((classes == number).sum()) for number, name in enumerate(NAMES)}
@@ -212,13 +212,13 @@ def test_gdalinfo_finds_the_place_too(written: MaskFiles) -> None:
 def test_same_parts_same_bytes_any_block_size(written: MaskFiles, tmp_path: Path) -> None:
     other = replace(PLAN, strip_px=256, band_px=768)
     for number, plan in enumerate((PLAN, other)):
-        files = plan_files(tmp_path / str(number), "scene", MAP, probabilities=True)
+        files = plan_files(tmp_path / str(number), "scene", is_photo=False, probabilities=True)
         write_masks(plan, fill(tmp_path / f"parts{number}", plan), grid=MAP, class_names=NAMES, files=files)
         assert [path.read_bytes() for path in files.paths] == [path.read_bytes() for path in written.paths]
 
 
 def test_photos_become_png_with_the_same_classes(tmp_path: Path) -> None:
-    files = plan_files(tmp_path, "photo", PHOTO, probabilities=True)
+    files = plan_files(tmp_path, "photo", is_photo=True, probabilities=True)
     assert files.paths == [tmp_path / "photo_classes.png", tmp_path / "photo_probabilities.tif"]
     write_masks(PLAN, fill(tmp_path / "parts"), grid=PHOTO, class_names=NAMES, files=files)
     classes, probabilities = expected()
@@ -231,18 +231,22 @@ def test_photos_become_png_with_the_same_classes(tmp_path: Path) -> None:
 
 
 def test_without_probabilities_there_is_one_file(tmp_path: Path) -> None:
-    files = plan_files(tmp_path, "scene", MAP, probabilities=False)
+    files = plan_files(tmp_path, "scene", is_photo=False, probabilities=False)
     assert files.probabilities is None
     write_masks(PLAN, fill(tmp_path / "parts", probabilities=False), grid=MAP, class_names=NAMES, files=files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "scene_classes.tif"]
 
 
 def test_a_photo_is_what_has_no_place_at_all() -> None:
+    def is_photo(grid: Grid, *files: str) -> bool:
+        bands = tuple(BandFile(f"B{number}", file) for number, file in enumerate(files))
+        return SceneFacts(Scene("a", bands), grid, (), "").is_photo
+
     assert is_photo(PHOTO)
     assert not is_photo(Grid(3, 3, MAP.transform, ""))
     assert not is_photo(Grid(3, 3, PHOTO.transform, UTM))
-    assert is_photo(PHOTO, ["a/leaf.jpg"])
-    assert not is_photo(PHOTO, ["a/B2.TIF", "a/B3.tif"]), "whoever gives TIFFs gets a TIFF back"
+    assert is_photo(PHOTO, "a/leaf.jpg")
+    assert not is_photo(PHOTO, "a/B2.TIF", "a/B3.tif"), "whoever gives TIFFs gets a TIFF back"
 
 
 def test_a_scene_of_one_pixel_has_a_mask_of_one_pixel(tmp_path: Path) -> None:
@@ -250,7 +254,7 @@ def test_a_scene_of_one_pixel_has_a_mask_of_one_pixel(tmp_path: Path) -> None:
     grid = Grid(1, 1, MAP.transform, UTM)
     parts = PartStore(tmp_path / "parts", made_from="these", probabilities=True)
     parts.save(Box(0, 0, 1, 1), to_part(np.array([[[0.1]], [[0.2]], [[0.7]]], np.float32), probabilities=True))
-    files = plan_files(tmp_path, "dot", grid, probabilities=True)
+    files = plan_files(tmp_path, "dot", is_photo=False, probabilities=True)
     write_masks(plan, parts, grid=grid, class_names=NAMES, files=files)
     with rasterio.open(files.classes) as file:
         assert file.read().tolist() == [[[2]]]
@@ -266,7 +270,7 @@ def test_file_size_limit_leaves_no_half_mask(tmp_path: Path) -> None:
     for band in PLAN.bands():
         part = random[:, band.top : band.bottom, band.left : band.right]
         parts.save(band, to_part(part, probabilities=True))
-    files = plan_files(tmp_path, "scene", MAP, probabilities=True)
+    files = plan_files(tmp_path, "scene", is_photo=False, probabilities=True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     heeded = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, before[1]))
