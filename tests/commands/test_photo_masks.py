@@ -50,10 +50,10 @@ def test_report_shows_whole_photos(trained: Path) -> None:
     record = find_run("latest", out=trained / "out").record
     choices = {one.name: one for one in record.choices}
     assert choices["ignore"].value == 255
-    titles = [one["title"] for one in record.gallery]
+    titles = [one.title for one in record.gallery]
     assert len(titles) == 8
     assert not any("rows" in title for title in titles)
-    assert record.legend[1]["colour"] == "#c81e1e"
+    assert record.legend[1].colour == "#c81e1e"
     assert (record.metrics["test"]["iou/class 1"].value or 0) > 0.5
 
 
