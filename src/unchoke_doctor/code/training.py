@@ -59,10 +59,10 @@ def own_node(program: Program, training: Training) -> ast.AST | None:
 def _loops(program: Program) -> Iterator[Training]:
     """Loops with a backward pass; the same loop with several is one training."""
     seen: set[tuple[ast.AST, ast.AST]] = set()
-    for call in program.calls_to("backward", "gradient", "apply_gradients"):
+    for call in program.calls_to("backward", "zero_grad", "gradient", "apply_gradients"):
         if not isinstance(call.func, ast.Attribute) or _is_no_step(program, call):
             continue
-        kind: Literal["torch", "tape"] = "torch" if call.func.attr == "backward" else "tape"
+        kind: Literal["torch", "tape"] = "torch" if call.func.attr in ("backward", "zero_grad") else "tape"
         for chain in _chains(program, call):
             loops = [part for part in chain if isinstance(part, LOOPS)]
             if not loops:
@@ -210,7 +210,9 @@ def _fit_epochs(program: Program, call: ast.Call, kind: str) -> int | None:
 # Forward passes -----------------------------------------------------------------------------------------------------------
 
 _PASSES = frozenset({"forward", "forward_features", "encode_image", "get_image_features", "extract_features"})
-_BACKWARD = frozenset({"backward", "manual_backward", "grad", "gradient", "apply_gradients", "train_on_batch", "fit"})
+_BACKWARD = frozenset(
+    {"backward", "zero_grad", "manual_backward", "grad", "gradient", "apply_gradients", "train_on_batch", "fit"}
+)
 # Networks of other frameworks, and wrappers that switch gradients off by themselves.
 _OTHER_RUNTIMES = re.compile(
     r"keras|tensorflow|sklearn|xgboost|ultralytics|YOLO|MTCNN|pipeline|onnx|openvino|tflite|Interpreter|jax|flax|SentenceTransformer"
@@ -276,7 +278,7 @@ def handful(program: Program, loop: ast.AST) -> bool:
     for end in (first, *origins(program, first)) if first is not None else ():
         stop: ast.AST | None = None
         match end:
-            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+            case ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]) | ast.Set() | ast.Dict(keys=[_, *_]):
                 return True
             case ast.Subscript(slice=ast.Slice(upper=stop)):
                 pass

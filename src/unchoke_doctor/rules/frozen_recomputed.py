@@ -85,6 +85,11 @@ def _freezes(program: Program) -> Iterator[_Freeze]:
         off = program.last(call) == "freeze" or (call.args and values(program, call.args[0]) == [False])
         if off and isinstance(call.func, ast.Attribute) and NETWORK.search(program.text(call.func.value).rpartition(".")[2]):
             yield _Freeze(call, call.func.value, False)
+    for call in program.calls_to("Adam", "AdamW", "SGD", "RMSprop"):
+        match call.args[:1]:  # only the head is given to the optimizer
+            case [ast.Call(func=ast.Attribute(attr="parameters", value=ast.Attribute(attr=head, value=network)))]:
+                if _HEAD.match(head) and NETWORK.search(program.text(network).rpartition(".")[2]):
+                    yield _Freeze(call, network, False)
     for call in program.calls_to("hub.KerasLayer", "tensorflow_hub.KerasLayer"):
         if argument_values(program, call, "trainable", 1, False) == [False]:
             yield _Freeze(call, call, True)
@@ -103,7 +108,9 @@ def _owner(program: Program, target: ast.Attribute) -> ast.expr | None:
                 return network
             case ast.Attribute(attr="layers", value=network):
                 return network
-            case ast.Subscript(value=inside, slice=ast.Slice(lower=None, upper=None)) | ast.Call(args=[inside, *_]):
+            case ast.Subscript(value=inside, slice=ast.Slice(lower=None, upper=None | ast.UnaryOp(op=ast.USub()))):
+                pass  # all of them, or all but the last few
+            case ast.Call(args=[inside, *_]):
                 pass
             case _:
                 inside = None
@@ -159,7 +166,8 @@ def _trains_with(program: Program, training: Training, freeze: _Freeze) -> bool:
             return False
     if freeze.keras:
         extracted = any(
-            program.text(call.func).startswith(f"{name}.predict") for call in program.calls_to("predict", "predict_generator")
+            program.text(call.func).startswith(f"{name}.predict") and program.order[call] in between
+            for call in program.calls_to("predict", "predict_generator")
         )
         return not extracted and program.order[freeze.node] < program.order[training.node]
     if isinstance(freeze.node, ast.With):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from unchoke_doctor.code.data import (
@@ -18,12 +19,18 @@ from unchoke_doctor.code.data import (
     known_size,
     listed_transforms,
     random_options,
+    sample_functions,
     size_of,
 )  # fmt: skip
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import argument_values, given, number, origins, value
 from unchoke_doctor.rules import Case, Hit
 
+_SLOW = re.compile(
+    r"skimage\.(?:transform|filters|restoration|segmentation|feature|morphology)\.|skimage\.\w+\.(?:equalize_adapthist|rgb2lab)$|scipy\.ndimage\.|elasticdeform\."
+    r"|cv2\.(?:fastNlMeans\w*|bilateralFilter|grabCut|createCLAHE|inpaint|GaborKernel|watershed|findContours|HoughCircles)$"
+)
+_QUICK = re.compile(r"(?:label|regionprops|AffineTransform|gray2rgb|rgb2gray)$")
 _DEAR_MS = 5.0
 """Milliseconds per sample, by the table in `code/data.py`: what decoding a photograph of 800 × 600 px takes."""
 _BEFORE_MS = 3.0
@@ -39,6 +46,7 @@ _ELSEWHERE = ("kornia", "keras", "tensorflow", "torch.nn", "keras_cv", "nvidia")
 def check(case: Case) -> Iterator[Hit]:
     yield from _pipelines(case)
     yield from _scaled_up(case)
+    yield from _slow_calls(case)
     yield from _generators(case)
 
 
@@ -69,6 +77,17 @@ def _pipelines(case: Case) -> Iterator[Hit]:
         said = f"`{'`, `'.join(names[:4])}` run on the CPU for each sample: together they cost more than decoding the image"
         fix = "apply them to the batch on the GPU (kornia, torchvision v2), lower their `p`, or keep those that raise the score"
         yield case.hit(dear, said, fix, transforms=names)
+
+
+def _slow_calls(case: Case) -> Iterator[Hit]:
+    """Filters and resizes of scikit-image, SciPy and the slow ones of OpenCV for each sample."""
+    program = case.program
+    inside = sample_functions(program)
+    calls = [call for call in program.calls if program.function(call) in inside and program.is_own(call)]
+    if slow := [call for call in calls if _SLOW.match(program.name(call)) and not _QUICK.search(program.name(call))]:
+        said = f"`{program.text(slow[0].func)}` for each sample in every epoch: it takes longer than decoding the image"
+        fix = "do it once and keep the result; resize with `cv2.resize` or PIL, filter the batch on the GPU (kornia)"
+        yield case.hit(slow, said, fix, calls=sorted({program.last(call) for call in slow}))
 
 
 def _cost_ms(program: Program, step: ast.Call) -> float:

@@ -20,6 +20,8 @@ _OTHER_SAVES = re.compile(
     r"save_?log",
     re.IGNORECASE,
 )
+_WEIGHTS = re.compile(r"model|net|state|weight|learn|clf|classifier", re.IGNORECASE)
+_PICTURES = re.compile(r"im(?:g|age)|fig|plot|pic|mask|frame|photo|overlay|patch|crop|thumb|doc", re.IGNORECASE)
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
 _LONG_S, _MANY_EPOCHS = {False: 180.0, True: 1200.0}, {False: 3, True: 20}
 """From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
@@ -140,4 +142,8 @@ def _is_saving_callback(program: Program, node: ast.AST) -> bool:
 
 def _is_save(program: Program, call: ast.Call) -> bool:
     """A call that writes weights, by its name; pictures, tables and histories are none."""
-    return bool(_SAVES.search(program.last(call))) and not _OTHER_SAVES.search(program.name(call))
+    if not _SAVES.search(program.last(call)) or _OTHER_SAVES.search(program.name(call)):
+        return False
+    if program.last(call) == "dump":
+        return bool(call.args) and bool(_WEIGHTS.search(program.text(call.args[0])))
+    return not (program.last(call) == "save" and _PICTURES.search(program.text(call.func, 200)))

@@ -32,6 +32,10 @@ def check(case: Case) -> Iterator[Hit]:
             ends[steps[0]] = any(works.values())
     tf = next((name for name, full in program.own.imports.items() if full == "tensorflow"), "")
     added = [append(program, end, f".prefetch({tf}.data.AUTOTUNE)") for end in ends] if tf else []
+    for step in program.own_calls("map"):
+        if step not in maps and isinstance(step.func, ast.Attribute) and step.args and _is_tensorflow(program, step):
+            if (why := _work(program, step)) and argument(program, step, "num_parallel_calls", 1) == MISSING:
+                maps[step] = why
     if maps:
         made = [add_keyword(program, step, "num_parallel_calls", f"{tf}.data.AUTOTUNE") for step in maps] if tf else []
         edits: tuple[Edit, ...] = (*(edit for edit in made if edit is not None), *added)
@@ -66,6 +70,12 @@ def _python_generators(case: Case) -> Iterator[Hit]:
                 "tf.data.AUTOTUNE)` with `tf.io`, and end it with `.prefetch(tf.data.AUTOTUNE)`"
             )
             yield case.hit([call], said, fix)
+
+
+def _is_tensorflow(program: Program, step: ast.Call) -> bool:
+    """A map of tf.data, known by what the mapped function calls."""
+    mapped = program.definition(step.args[0])
+    return mapped is not None and any(program.name(call).startswith("tensorflow.") for call in program.reached(mapped))
 
 
 def _work(program: Program, step: ast.Call) -> str:

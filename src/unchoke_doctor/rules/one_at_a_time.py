@@ -13,7 +13,7 @@ from unchoke_doctor.code.training import handful, torch_passes, trains_in
 from unchoke_doctor.rules import Case, Hit
 
 _MANY = 1_000
-_STREAM = re.compile(r"VideoCapture|\.read\(\)|isOpened|waitKey|\binput\(")
+_STREAM = re.compile(r"VideoCapture\(\s*(?:-?\d|cam)|waitKey|\binput\(|sock|stream|queue", re.IGNORECASE)
 _PREDICTS = ("predict", "predict_on_batch", "predict_proba")
 _KEEPS = frozenset({
     "to", "cuda", "float", "half", "astype", "from_numpy", "Variable", "preprocess_input", "convert_to_tensor", "tensor",
@@ -55,13 +55,13 @@ def _loaders_of_one(case: Case) -> Iterator[Hit]:
     made += [call for call in program.calls if value(program, given(program, call, "batch_size")) == 1 and call not in made]
     loops = [loop for loop in program.loops if isinstance(loop, ast.For) and not trains_in(program, loop)]
     used = [loop.iter for loop in loops if any(program.contains(loop, one) for one in torch_passes(program))]
-    fits = program.calls_to("predict", "evaluate", "predict_generator", "evaluate_generator")
+    fits = program.calls_to("predict", "evaluate", "predict_generator", "evaluate_generator", "fit", "fit_generator")
     read = {end for expr in (*used, *(call.args[0] for call in fits if call.args)) for end in origins(program, expr)}
     for call in made:
         if call in read and program.is_own(call):
             many = case.images is None or case.images >= _MANY
-            said = f"`{program.text(call, 50)}` gives evaluation one sample per step"
-            fix = "raise `batch_size` (evaluation needs no gradients and takes larger batches than training)"
+            said = f"`{program.text(call, 50)}` gives the network one sample per step"
+            fix = "raise `batch_size`: 32 in training, more in evaluation, which needs no gradients"
             yield case.hit([call], said, fix, "choke" if many else "note", batch=1)
 
 
@@ -95,6 +95,8 @@ def _is_single(program: Program, expr: ast.AST, deepest: int = 6) -> bool:
             if last in ("expand_dims", "unsqueeze", "unsqueeze_"):
                 axis = given(program, call, "axis") or given(program, call, "dim") or (call.args[-1] if call.args else None)
                 return number(program, axis) == 0
+            if last in ("zeros", "ones", "empty", "ndarray") and (shape := given(program, call, "shape", 0)) is not None:
+                return isinstance(shape, ast.Tuple | ast.List) and len(shape.elts) > 2 and number(program, shape.elts[0]) == 1
             if last in ("reshape", "view") and call.args:
                 shape = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else call.args
                 return bool(shape) and number(program, shape[0]) == 1
@@ -119,7 +121,9 @@ def loop_over_samples(program: Program, node: ast.AST, deepest: int = 3) -> ast.
     while (loop := program.loop(node)) is not None:
         polls = isinstance(loop, ast.While) and deepest < 3  # a program that waits for input calls it
         draws = any(program.last(call) in DRAWS for call in program.calls_in(loop))
-        if polls or draws or trains_in(program, loop) or _STREAM.search(program.text(loop, 20_000)):
+        around = program.function(loop) or loop
+        text = program.text(around, 20_000) if isinstance(around, FUNCTIONS) else program.cell(loop).python
+        if polls or draws or trains_in(program, loop) or (isinstance(loop, ast.While) and _STREAM.search(text)):
             return None
         if isinstance(loop, (*LOOPS, *COMPREHENSIONS)) and not handful(program, loop):
             return loop
