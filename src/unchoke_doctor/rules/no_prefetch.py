@@ -33,9 +33,10 @@ def check(case: Case) -> Iterator[Hit]:
     tf = next((name for name, full in program.own.imports.items() if full == "tensorflow"), "")
     added = [append(program, end, f".prefetch({tf}.data.AUTOTUNE)") for end in ends] if tf else []
     for step in program.own_calls("map"):
-        if step not in maps and isinstance(step.func, ast.Attribute) and step.args and _is_tensorflow(program, step):
-            if (why := _work(program, step)) and argument(program, step, "num_parallel_calls", 1) == MISSING:
-                maps[step] = why
+        mapped = isinstance(step.func, ast.Attribute) and bool(step.args) and _is_tensorflow(program, step)
+        serial = mapped and argument(program, step, "num_parallel_calls", 1) == MISSING
+        if serial and step not in maps and (why := _work(program, step)):
+            maps[step] = why
     if maps:
         made = [add_keyword(program, step, "num_parallel_calls", f"{tf}.data.AUTOTUNE") for step in maps] if tf else []
         edits: tuple[Edit, ...] = (*(edit for edit in made if edit is not None), *added)
