@@ -95,8 +95,8 @@ def _is_single(program: Program, expr: ast.AST, deepest: int = 6) -> bool:
             if last in ("expand_dims", "unsqueeze", "unsqueeze_"):
                 axis = given(program, call, "axis") or given(program, call, "dim") or (call.args[-1] if call.args else None)
                 return number(program, axis) == 0
-            if last in ("zeros", "ones", "empty", "ndarray") and (shape := given(program, call, "shape", 0)) is not None:
-                return isinstance(shape, ast.Tuple | ast.List) and len(shape.elts) > 2 and number(program, shape.elts[0]) == 1
+            if last in ("zeros", "ones", "empty", "ndarray") and (made := given(program, call, "shape", 0)) is not None:
+                return isinstance(made, ast.Tuple | ast.List) and len(made.elts) > 2 and number(program, made.elts[0]) == 1
             if last in ("reshape", "view") and call.args:
                 shape = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else call.args
                 return bool(shape) and number(program, shape[0]) == 1
