@@ -17,18 +17,10 @@ from typing import TypeGuard
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _RANDOM = (
-    "random",
-    "rand",
-    "randn",
-    "randint",
-    "choice",
-    "choices",
-    "shuffle",
-    "permutation",
-    "sample",
-    "normal",
-    "uniform",
-    "rng",
+    *("random", "rand", "randn", "randint", "choice", "choices", "shuffle", "permutation", "sample", "normal", "uniform", "rng"),
+)
+_CHANGING = frozenset(
+    ("append", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "remove", "clear", "fill", "sort", "put")
 )
 _cells: dict[str, str] = {}
 
@@ -167,6 +159,13 @@ class SourceLine:
         return [loop for loop in found if not _trains(loop)]
 
     @cached_property
+    def in_batch_loop(self) -> bool:
+        """Whether the innermost loop round the statement is the one over batches: it trains, and holds no other that does."""
+        loop = next((node for node in self.tree.around(self.statement) if isinstance(node, ast.For | ast.While)), None)
+        inner = [node for node in ast.walk(loop) if node is not loop and isinstance(node, ast.For | ast.While)] if loop else []
+        return loop is not None and _trains(loop) and not any(map(_trains, inner))
+
+    @cached_property
     def draws_at_random(self) -> bool:
         """Whether the function round the line draws random numbers: its result is another one each time."""
         names = [self.tree.name(node.func) for node in ast.walk(self.function or self.statement) if isinstance(node, ast.Call)]
@@ -176,7 +175,7 @@ class SourceLine:
     def unchanging(self) -> str:
         """The first name that the line reads, if all of them are bound once, at the top of the file, and changed nowhere."""
         stored = [node for node in ast.walk(self.tree.root) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
-        written = {part.value.id for part in ast.walk(self.tree.root) if _stores_into(part) and isinstance(part.value, ast.Name)}
+        written = {part.value.id for part in ast.walk(self.tree.root) if _changes(part) and isinstance(part.value, ast.Name)}
         once = {node.id for node in stored if not any(isinstance(one, (*_LOOPS, *_FUNCTIONS)) for one in self.tree.around(node))}
         once -= {node.id for node in stored if sum(one.id == node.id for one in stored) > 1} | written
         value = getattr(self.statement, "value", None)
@@ -193,8 +192,10 @@ class SourceLine:
         return all(isinstance(node, ast.Pass | ast.Continue) for node in loop.body)
 
 
-def _stores_into(node: ast.AST) -> TypeGuard[ast.Subscript]:
-    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+def _changes(node: ast.AST) -> TypeGuard[ast.Subscript | ast.Attribute]:
+    """`x[i] = …`, `x.a = …`, `x.append(…)`."""
+    stores = isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    return stores or (isinstance(node, ast.Attribute) and node.attr in _CHANGING)
 
 
 def _trains(loop: ast.AST) -> bool:
@@ -226,8 +227,11 @@ def line_text(file: str, line: int) -> str:
 
 
 @lru_cache(maxsize=4_000)
-def source_line(file: str, line: int, span: tuple[int, ...] = ()) -> SourceLine | None:
-    """The smallest statement that covers the line, and the smallest expression of it that covers the span."""
+def source_line(file: str, line: int, span: tuple[int, ...] = (), *, called: bool = False) -> SourceLine | None:
+    """The smallest statement that covers the line, and the smallest expression of it that covers the span.
+
+    `called`: the line was inside something that it had called.
+    """
     tree = _tree(file)
     if tree is None:
         return None
@@ -237,7 +241,7 @@ def source_line(file: str, line: int, span: tuple[int, ...] = ()) -> SourceLine 
     statement = min(covers, key=lambda node: (node.end_lineno or node.lineno) - node.lineno, default=None)
     if statement is None:
         return None
-    if isinstance(statement, ast.For | ast.AsyncFor) and len(span) == 4 and span[1] > span[0]:
+    if isinstance(statement, ast.For | ast.AsyncFor) and len(span) == 4 and span[1] > span[0] and not called:
         statement = statement.body[-1]  # met on the way back to the head, at the end of the body
     found: ast.AST = statement
     if len(span) == 4:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from unchoke_doctor.causes import cause
-from unchoke_doctor.causes.figures import MAKING, NETWORK, Figures, Look, Place, made_at, per
+from unchoke_doctor.causes.figures import NETWORK, Figures, Look, Place, made_at, per
 from unchoke_doctor.causes.line_causes import MeasuredCause, line_causes
 from unchoke_doctor.finding import Finding
 from unchoke_doctor.recording import CallRow, LoaderRecord, ModuleRecord, Recording
@@ -31,7 +31,8 @@ _SHRINKS = re.compile(r"pool|resize|interpolate|\[[^\]]*::|crop|mean\(|rescale")
 _FILE_STAGES = ("decode", "open", "read", "stat", "list", "wait")
 _STEPPED = ("Linear", "LSTMCell", "GRUCell", "RNNCell", "Embedding", "LayerNorm", "Dropout")
 """Layers that networks reuse by design."""
-_OF_THE_MACHINE = 0.35
+_MUCH_BYTES = 50_000_000
+_OF_THE_MACHINE, _FAULT_S = 0.35, 0.7e-6
 """Below this share of the CPU time, clearing memory is the system's way and nothing the script does."""
 Causes = Iterator[MeasuredCause]
 
@@ -45,7 +46,7 @@ def diagnose(recording: Recording) -> list[Finding]:
     found = [_bounded(one, run) for one in [*found, *line_causes(run, found)]]
     shown: dict[tuple[str, str, int], MeasuredCause] = {}
     for one in sorted(found, key=lambda one: -one.saved_s * one.weight):
-        if one.saved_s >= NOTED * run.span_s:
+        if one.always or one.saved_s >= NOTED * run.span_s:
             shown.setdefault((one.code, one.place.file, one.place.line), one)
     return [_finding(one, run) for one in shown.values()]
 
@@ -162,7 +163,7 @@ def _own_collate(loader: LoaderRecord) -> bool:
 
 def _decoding(run: Figures) -> Causes:
     """Pictures decoded at a multiple of what is used, for a crop, or again in every epoch."""
-    used_px = (run.trained.used_px if run.trained else None) or 0
+    used_px = math.prod(run.used_sides) if run.used_sides else 0
     for row in run.calls("decode"):
 
         def shrinks(look: Look, row: CallRow = row) -> bool:
@@ -196,8 +197,9 @@ def _decoding(run: Figures) -> Causes:
 
 def _made_s(run: Figures, wanted: Callable[[Look], bool]) -> float:
     """Seconds of making samples, over all processes, at looks that are wanted."""
-    making = [look for look in run.looks if look.row.phase in MAKING]
-    return run.making_s * per(sum(look.seconds for look in making if wanted(look)), sum(look.seconds for look in making))
+    making = [look for look in run.looks if look.row.phase in run.making]
+    wanted_s = sum(look.seconds for look in making if wanted(look))
+    return run.making_s * per(wanted_s, sum(look.seconds for look in making)) if run.loaders else wanted_s
 
 
 def _draft(row: CallRow, used_px: int) -> int:
@@ -208,14 +210,14 @@ def _draft(row: CallRow, used_px: int) -> int:
 
 def _full_size(run: Figures) -> Causes:
     """Work on pictures far larger than what is used, as the arrays seen at those lines tell."""
-    used = run.trained.used_sides if run.trained else ()
+    used = run.used_sides
     used_px = math.prod(used) if used else 0
     large = {
         (str(peek["file"]), int(peek["line"])): peek
         for peek in run.facts.get("peeks") or ()
         if used_px and peek["px"] >= 6 * used_px and all(side >= 2 * of for side, of in zip(peek["sides"], used, strict=True))
     }
-    making = [look for look in run.looks if look.row.phase in MAKING and look.row.stage not in _FILE_STAGES]
+    making = [look for look in run.looks if look.row.phase in run.making and look.row.stage not in (*_FILE_STAGES, *NETWORK)]
     looks = [look for look in making if (look.row.file, look.row.line) in large]
     looks = [look for look in looks if not _SHRINKS.search(line_text(look.row.file, look.row.line))]
     if not looks:
@@ -417,16 +419,18 @@ def _graphs(run: Figures) -> Causes:
     if retains:
         grown_s = max(grown_s, run.total_s("backward_s") - 2 * run.forward_s)
     holder = (kept[-1].get("holder") or {}) if grows else {}
-    name = holder.get("name") or ("retain_graph=True" if retains else "a variable")
     memory = run.steps.column("rss_bytes")
+    more_bytes = max(0, memory[-1] - memory[min(3, len(memory) - 1)])
+    is_slower = grown_s >= NOTED * run.span_s
     yield MeasuredCause(
         "growing-graph", grown_s,
-        f"{name} keeps {format_count(kept[-1]['tensors'], 'result') if grows else 'earlier results'} with the graphs that made "
-        f"them; a step grew from {format_seconds(usual_s)} to {format_seconds(run.step_s(slice(-5, None)))}, memory by "
-        f"{format_bytes(max(0, memory[-1] - memory[min(3, len(memory) - 1)]))}",
+        f"{holder.get('name') or ('retain_graph=True' if retains else 'a variable')} keeps earlier results with the graphs that "
+        f"made them; memory grew by {format_bytes(more_bytes)}, a step from {format_seconds(usual_s)} to "
+        f"{format_seconds(run.step_s(slice(-5, None)))}",
         Place(holder.get("file", ""), int(holder.get("line", 0))) if holder else backward,
         "detach what is carried over or kept: state.detach(), loss.detach(), or loss.item() once an epoch",
-        "backward beyond twice the forward pass" if retains else "what steps took beyond the short ones", {"kept": kept},
+        "backward beyond twice the forward pass" if retains else "what steps took beyond the short ones",
+        {"kept": kept, "memory_bytes": more_bytes}, computed=is_slower, always=grows and more_bytes >= _MUCH_BYTES,
     )  # fmt: skip
 
 
@@ -439,13 +443,13 @@ def _faults(run: Figures) -> Causes:
     if run.device or each < 20_000 or share < _OF_THE_MACHINE:
         return
     yield MeasuredCause(
-        "large-allocation", run.compute_s * share,
+        "large-allocation", min(run.compute_s * share, each * run.num_steps * _FAULT_S),
         f"{each:,.0f} page faults a step ({format_bytes(each * 4096)} fetched anew from the system) take {share:.0%} of the CPU "
         "time",
         run.line_of_stage("forward", "backward"),
         "keep freed memory in the process (MALLOC_TRIM_THRESHOLD_=-1 MALLOC_MMAP_THRESHOLD_=4294967296 in front of the command), "
         "or reuse buffers",
-        "system time, by its share of the CPU time", {"faults_per_step": each, "system_s": system_s},
+        "page faults, at most by what one takes on an idle machine", {"faults_per_step": each, "system_s": system_s},
     )  # fmt: skip
 
 

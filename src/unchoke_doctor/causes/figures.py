@@ -7,6 +7,7 @@ function that holds a training loop; a group is shown by its costliest line, wha
 
 from __future__ import annotations
 
+import ast
 import re
 import statistics
 from collections import Counter
@@ -22,7 +23,7 @@ MAKING = ("getitem", "collate")
 """Phases in which samples are made and put together, in whichever process."""
 NETWORK = ("forward", "backward", "optimizer")
 _NOT_TRAINING = ("setup", "after", "watcher")
-_INNER = re.compile(r"(\.<locals>)?\.<(listcomp|genexpr|dictcomp|setcomp|lambda)>")
+_INNER = re.compile(r"(\.<locals>)?(^|\.)<(listcomp|genexpr|dictcomp|setcomp|lambda)>")
 _SUMMED = (
     *("iterators", "startup_s", "batches", "samples", "wait_s", "fetches", "fetch_s", "getitem_s", "collate_s", "handover_s"),
     *("fetched_samples", "fetch_user_s", "fetch_system_s", "fetch_minor_faults", "fetch_read_bytes"),
@@ -80,13 +81,16 @@ class LineGroup:
 
     @cached_property
     def at_line(self) -> tuple[Look, ...]:
-        """Looks at the costliest statement."""
-        line = _most((_line_of(look.row), look.seconds) for look in self.looks)
-        return tuple(look for look in self.looks if _line_of(look.row) == line)
+        """Looks at the costliest statement; those of one loop compete with the others together."""
+        blocks = {look.row: _block_of(look.row) for look in self.looks}
+        block = _most((blocks[look.row], look.seconds) for look in self.looks)
+        looks = [look for look in self.looks if blocks[look.row] == block]
+        line = _most((_line_of(look.row), look.seconds) for look in looks)
+        return tuple(look for look in looks if _line_of(look.row) == line)
 
     @cached_property
     def source(self) -> SourceLine | None:
-        return source_line(self.row.file, self.row.line, self.row.span)
+        return _source_of(self.row)
 
     @cached_property
     def place(self) -> Place:
@@ -135,7 +139,7 @@ class LineGroup:
 
 def plain(function: str) -> str:
     """The function that a comprehension or a lambda stands in."""
-    return _INNER.sub("", function)
+    return _INNER.sub("", function) or "<module>"
 
 
 def stage_name(stage: str, phase: str) -> str:
@@ -293,6 +297,8 @@ class Figures:
     @cached_property
     def loading_limit_s(self) -> float:
         """What all of loading could save at the most: the time the loop stood still for it, or more if the replay shows more."""
+        if not self.loaders:
+            return self.span_s
         room, stood_s = self.headroom, self.inline_s + sum(loader.startup_s for loader in self.beside)
         if room is None:
             return stood_s + self.waited_s
@@ -306,7 +312,7 @@ class Figures:
         """
         made_s = sum(loader.fetch_s for loader in self.beside)
         if not made_s:
-            return min(making_s, self.making_s)
+            return min(making_s, self.making_s if self.loaders else self.span_s)
         workers = max(loader.num_workers for loader in self.beside)
         rest_s = max(0.0, self.span_s - self.waited_s)
         share = per(min(making_s, made_s), made_s)
@@ -324,8 +330,21 @@ class Figures:
 
     # --- calls, networks -----------------------------------------------------------------------------------------------------
 
-    def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[CallRow]:
-        return self.recording.calls(*kinds, phases=phases)
+    def calls(self, *kinds: str, phases: Collection[str] = ()) -> list[CallRow]:
+        return self.recording.calls(*kinds, phases=phases or self.making)
+
+    @cached_property
+    def making(self) -> Collection[str]:
+        """Phases in which samples are made: without a DataLoader the loop makes them itself."""
+        return MAKING if self.loaders else (*MAKING, "step", "outside")
+
+    @cached_property
+    def used_sides(self) -> tuple[int, ...]:
+        """The two sides of a sample as it is used: as its loader gives it, without one as the network gets it."""
+        if self.trained is not None:
+            return self.trained.used_sides
+        roots = [one for one in self.trained_parts if one.depth == 0 and len(one.input_shape) >= 4]
+        return tuple(sorted(roots[0].input_shape[-3:])[-2:]) if roots else ()
 
     @cached_property
     def trained_parts(self) -> list[ModuleRecord]:
@@ -449,10 +468,21 @@ def _settled(looks: Sequence[Look]) -> list[Look]:
     return [Look(look.row, look.seconds + moved[id(look)]) if id(look) in moved else look for look in looks]
 
 
+def _source_of(row: StackRow) -> SourceLine | None:
+    return source_line(row.file, row.line, row.span, called=bool(row.library))
+
+
 def _line_of(row: StackRow) -> int:
     """The first line of the statement, so that a call over several lines is one."""
-    source = source_line(row.file, row.line, row.span)
+    source = _source_of(row)
     return row.line if source is None or hasattr(source.statement, "body") else source.statement.lineno
+
+
+def _block_of(row: StackRow) -> int:
+    """The outermost loop of its function that the line stands in, or its own line."""
+    source = _source_of(row)
+    loops = [loop for loop in source.loops if isinstance(loop, ast.For | ast.While)] if source is not None else []
+    return loops[-1].lineno if loops else _line_of(row)
 
 
 def made_at(loader: LoaderRecord) -> Place:

@@ -105,6 +105,8 @@ class MeasuredCause:
     weight: float = 1.0
     """For the order alone: less than 1 for a bound that will hardly be reached."""
     computed: bool = True
+    always: bool = False
+    """It costs something else than time, and is worth knowing."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ class _Line:
     drives: bool
     around: tuple[ast.AST, ...] = ()
     """Loops round the call of its function, where that is no training loop."""
+    in_batch_loop: bool = False
+    """Whether the training loop leads to it for every batch, or every few."""
 
     @property
     def library(self) -> str:
@@ -138,6 +142,8 @@ class _Read:
     code: str
     does: str
     fix: str = ""
+    in_graph: bool = False
+    """Whether the backward pass goes through what the line does."""
 
 
 def line_causes(run: Figures, found: Sequence[MeasuredCause]) -> list[MeasuredCause]:
@@ -153,12 +159,12 @@ def line_causes(run: Figures, found: Sequence[MeasuredCause]) -> list[MeasuredCa
             if group.seconds < _NOTED * run.span_s:
                 break
             drives = (group.row.file, plain(group.row.function)) in run.looping
-            line = _Line(group, source, _OFTEN.get(group.phase, "step"), drives, _around(run, group))
-            for reader in _MAKING_READERS if making else _LOOP_READERS:
+            line = _Line(group, source, _OFTEN.get(group.phase, "step"), drives, _around(run, group), _in_batch_loop(run, group))
+            for reader in _MAKING_READERS if making else _LOOP_READERS if run.loaders else _ALONE_READERS:
                 if (read := reader(line)) is not None:
                     causes.append(_cause(run, line, read))
                     break
-    return [*again, *_spinning(run), *_merged(causes)]
+    return [*again, *_spinning(run), *_fed_by_thread(run), *_merged(causes)]
 
 
 def _around(run: Figures, group: LineGroup) -> tuple[ast.AST, ...]:
@@ -175,6 +181,12 @@ def _around(run: Figures, group: LineGroup) -> tuple[ast.AST, ...]:
     return tuple(source.loops)
 
 
+def _in_batch_loop(run: Figures, group: LineGroup) -> bool:
+    chain = max(group.at_line, key=lambda look: look.seconds).chain
+    sources = [source_line(one.file, one.line) for one in chain if (one.file, plain(one.function)) in run.looping]
+    return any(source is not None and source.in_batch_loop for source in sources)
+
+
 _OFTEN = {"getitem": "sample", "collate": "batch", "outside": "epoch", "evaluate": "evaluated batch", "setup": "run"}
 
 
@@ -187,12 +199,9 @@ def _cause(run: Figures, line: _Line, read: _Read) -> MeasuredCause:
     said = f"{name} takes {format_seconds(each_s)} of {'the' if line.often == 'run' else 'every'} {line.often}: it {read.does}"
     evidence = {"line": line.source.text, "library": line.library, "python_share": round(group.share_in("python"), 3)}
     making, how, more_s = group.phase in MAKING, "what the line takes, if it falls away", 0.0
-    if (
-        read.code == "python-loop"
-        and group.row.stage in ("forward", "other", "python")
-        and (group.stage == "forward" or _in_forward(group))
-    ):
-        more_s = per(group.seconds, run.forward_s) * run.total_s("backward_s")
+    in_forward = group.stage == "forward" or _in_forward(group)
+    if read.code == "python-loop" and group.row.stage in ("forward", "other", "python") and (in_forward or read.in_graph):
+        more_s = per(group.seconds, run.forward_s + (0 if in_forward else group.seconds)) * run.total_s("backward_s")
         how = "what the line takes, and as large a part of the backward pass"
     # transforms that are needed only become cheaper; what is asked for again can be kept
     weight = {"heavy-augmentation": 0.4, "foreign-forward": 0.6}.get(read.code, 1.0)
@@ -336,6 +345,12 @@ def _augments(line: _Line) -> _Read | None:
     return _Read("heavy-augmentation", f"works on one sample at a time ({work})")
 
 
+def _makes_samples(line: _Line) -> _Read | None:
+    """The same in a loop that makes its samples itself."""
+    pictures = re.match(r"PIL\.|torchvision\.t|albument|kornia|skimage|scipy\.(ndi|sig)|librosa|cv2", line.library)
+    return _augments(line) if pictures else None
+
+
 def _collects(line: _Line) -> _Read | None:
     """A large list, set or dictionary built or searched from one end to the other."""
     source, name = line.source, line.named(_COLLECTIONS)
@@ -375,10 +390,13 @@ def _small_operations(line: _Line) -> _Read | None:
     source = line.source
     loops = [one for one in (*source.loops, *line.around) if not isinstance(getattr(one, "iter", None), ast.Tuple | ast.List)]
     foreign = line.library and not line.library.startswith("torch")
-    if not loops or line.drives or foreign or line.library.startswith(_MODULE) or _different_each_turn(source):
+    called = line.library.startswith(_MODULE) and not source.loops
+    if not loops or line.drives or foreign or called or line.group.phase == "evaluate" or _different_each_turn(source):
         return None
     fix = "put what the loop goes over (heads, time steps, tiles, samples) into a dimension of the tensor: one operation for all"
-    return _Read("python-loop", f"is one of many small operations in a Python loop, for every {line.often}", fix)
+    leaves = source.function_calls("item", "tolist", "float", "no_grad", "inference_mode", "detach", "parameters")
+    does = f"is one of many small operations in a Python loop, for every {line.often}"
+    return _Read("python-loop", does, fix, in_graph=not leaves and line.group.phase == "step")
 
 
 def _different_each_turn(source: SourceLine, *, own: bool = False) -> bool:
@@ -393,14 +411,30 @@ def _different_each_turn(source: SourceLine, *, own: bool = False) -> bool:
         while isinstance(base, ast.Subscript | ast.Attribute):
             base = base.value
         called = isinstance(base, ast.Name) and base.id in targets
-        if called or isinstance(call.func, ast.Subscript) or (name.startswith("self.") and not own):
+        if called or isinstance(call.func, ast.Subscript) or (name.startswith("self.") and not own and _carries(source)):
             return True
+    return False
+
+
+def _carries(source: SourceLine) -> bool:
+    """Whether a turn of the loop needs what the turn before it made, as a recurrent network does; adding up is no need."""
+    body = [node for node in ast.walk(source.loops[0]) if isinstance(node, ast.Assign)] if source.loops else []
+    made: set[str] = set()
+    for one in sorted(body, key=lambda node: node.lineno):
+        reads = {node.id for node in ast.walk(one.value) if isinstance(node, ast.Name)}
+        added = {node.id for node in ast.iter_child_nodes(one.value) if isinstance(node, ast.Name)}
+        sets = {node.id for target in one.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+        if (reads & sets) - made - (added if isinstance(one.value, ast.BinOp) else set()):
+            return True
+        made |= sets
     return False
 
 
 def _has_cheaper(line: _Line) -> _Read | None:
     for pattern, (does, fix) in _CHEAPER.items():
         name = line.named(pattern)
+        if not name and _grows(line.source):
+            name = next((line.source.source(call.func) for one, call in line.source.all_calls if re.search(pattern, one)), "")
         if name and (not _GROWING.search(name) or _grows(line.source)):
             return _Read("costly-call", f"{does} with `{name}` for every {line.often}", fix)
     return None
@@ -441,6 +475,25 @@ def _logs(line: _Line) -> _Read | None:
     return _Read("slow-logging", f"works out or writes what people look at (`{what}`) for every {line.often}")
 
 
+def _reads_numbers(line: _Line) -> _Read | None:
+    """Several numbers read from tensors by one line: statistics for people."""
+    reads = [line.source.source(call.func) for name, call in line.source.all_calls if re.search(r"\.(item|tolist)$", name)]
+    if len(reads) < 2 or line.source.loops or line.group.phase == "evaluate":
+        return None
+    return _Read("slow-logging", f"reads numbers that people look at (`{reads[0]}` and more) for every {line.often}")
+
+
+def _evaluates(line: _Line) -> _Read | None:
+    """Evaluation by hand, in the loop over batches."""
+    names = line.source.function_names
+    judges = {name.rpartition(".")[2] for name in names} & {"no_grad", "inference_mode", "eval"}
+    runs = line.group.stage == "forward" or line.library.startswith(_FOREIGN) or line.library.startswith(_MODULE)
+    updates = any(name.endswith("_") for name in names)
+    if not line.in_batch_loop or line.drives or line.group.phase == "evaluate" or not (judges and runs) or updates:
+        return None
+    return _Read("slow-evaluation", "evaluates inside the loop over batches, more often than once an epoch")
+
+
 def _reads_back(line: _Line) -> _Read | None:
     """Numbers read back from tensors one by one; on a device each read waits for all work before it."""
     name = line.named(r"(^|\.)(item|tolist)$")
@@ -478,8 +531,8 @@ _MAKING_READERS: tuple[Reader, ...] = (
     _waits, _searches, _reads_whole, _runs_network, _has_cheaper, _collects, _loops, _augments,
 )  # fmt: skip
 _BESIDE: tuple[Reader, ...] = (
-    _waits, _makes_loader, _same_each_time, _in_sampler, _one_by_one, _has_cheaper, _leaves_torch, _reads_back, _logs,
-    _searches, _collects, _small_operations, _loops,
+    _waits, _makes_loader, _same_each_time, _in_sampler, _one_by_one, _reads_numbers, _has_cheaper, _leaves_torch, _reads_back,
+    _logs, _evaluates, _searches, _collects, _small_operations, _loops,
 )  # fmt: skip
 
 
@@ -489,6 +542,8 @@ def _beside_network(reader: Reader) -> Reader:
 
 
 _LOOP_READERS = tuple(map(_beside_network, _BESIDE))
+_ALONE_READERS = tuple(map(_beside_network, (*_BESIDE[:-1], _reads_whole, _BESIDE[-1], _makes_samples)))
+"""Without a DataLoader the loop makes samples as well."""
 
 
 # --- work done again, threads that spin -------------------------------------------------------------------------------
@@ -541,6 +596,23 @@ def _changes(key: tuple[str, str], looks: Sequence[Look]) -> bool:
         lines.update(inside)
     sources = [source_line(key[0], line) for line in sorted(lines)[:20]]
     return any(source is not None and source.draws_at_random for source in sources)
+
+
+def _fed_by_thread(run: Figures) -> Iterator[MeasuredCause]:
+    """The loop waits for batches that one thread of the script's own makes."""
+    waits = [look for look in run.looks if look.row.stage == "wait" and look.row.library.startswith(("queue:", "threading:"))]
+    waited_s = sum(look.seconds for look in waits if look.row.phase not in MAKING)
+    thread = max((row for row in run.recording.main.threads if row.file), key=lambda row: row.seconds, default=None)
+    if thread is None or thread.seconds < 0.3 * waited_s:
+        return
+    yield MeasuredCause(
+        "few-workers",
+        waited_s,
+        f"the loop waits {per(waited_s, run.span_s):.0%} of the time for what {plain(thread.function)} makes in one thread",
+        Place(thread.file, thread.line, thread.function),
+        "make them in a DataLoader with workers: threads share one interpreter",
+        "waiting for the thread",
+    )
 
 
 def _spinning(run: Figures) -> Iterator[MeasuredCause]:

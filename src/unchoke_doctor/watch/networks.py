@@ -9,7 +9,6 @@ compiles is left alone: a hook would have it compiled anew. Hooks never stick to
 
 from __future__ import annotations
 
-import gc
 import linecache
 import re
 import sys
@@ -30,7 +29,7 @@ from unchoke_doctor.watch.stacks import NOWHERE, StackPlace, is_user_code, user_
 _LOOK_AFTER, _LOOK_FOR = 3, 3
 _KEPT_AT = (8, 20, 40, 80)
 _EVALUATED_CALLS = 8
-_MANY = 8
+_MANY, _MAX_GRAPH = 8, 20_000
 _MAX_DEPTH, _MAX_ROWS = 3, 64
 _MAX_KNOWN, _ENOUGH, _ENOUGH_REPEATED, _VALUES = 4_096, 8_192, 1_024, 64
 _READINGS = ("item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__")
@@ -184,7 +183,7 @@ class Networks:
         self._repeats: dict[int, tuple[str, Repeats]] = {}
         self._repeats_handle: Any = None
         self._rows: list[dict[str, Any]] = []
-        self._kept: list[dict[str, Any]] = []
+        self._kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def stop(self, why: str | None = None) -> None:
         """Take all hooks away; what was seen stays."""
@@ -214,14 +213,33 @@ class Networks:
         self._num_steps += 1
         self._optimizers.add(optimizer)
         if self._num_steps in _KEPT_AT:
-            self._kept.append(kept_graphs(self._num_steps))
-            self._recorder.fact("kept_graphs", list(self._kept))
+            self._look_for_graphs()
         if self._evaluating is not None:
             self._finish_evaluating(self._evaluating)
         if self._num_steps == _LOOK_AFTER:
             self._begin()
         elif self._look is not None and self._num_steps >= _LOOK_AFTER + _LOOK_FOR:
             self._finish(self._look)
+
+    def _look_for_graphs(self) -> None:
+        """The variable of a running user function whose graph grows from step to step, with the line that adds to it."""
+        frames: dict[tuple[str, str], FrameType] = {}
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if is_user_code(frame.f_code):
+                for name, value in _variables(frame):
+                    key = (frame.f_code.co_filename, name)
+                    if key not in frames and (size := _graph_size(value)):
+                        frames[key] = frame
+                        self._kept.setdefault(key, []).append({"step": self._num_steps, "tensors": size})
+            frame = frame.f_back
+        grown = {key: self._kept[key][-1]["tensors"] - self._kept[key][0]["tensors"] for key in frames}
+        most = max(grown.values(), default=0)
+        if most >= _MANY:
+            # what is made from a growing variable grows as well: the smallest is where it begins
+            file, name = min((key for key in grown if grown[key] > most / 2), key=lambda key: self._kept[key][-1]["tensors"])
+            holder = {"name": name, "file": file, "line": _line_that_adds(frames[file, name], name)}
+            self._recorder.fact("kept_graphs", [{**look, "holder": holder} for look in self._kept[file, name]])
 
     def _begin(self) -> None:
         torch = sys.modules["torch"]
@@ -421,27 +439,18 @@ def _flat(inputs: Any) -> Any:
     return inputs.reshape(inputs.shape[0], -1)
 
 
-def kept_graphs(step: int) -> dict[str, Any]:
-    """How many tensors with a graph are alive now, and the variable that holds them.
-
-    Only young objects are looked at (what a few dozen steps have made), so that a look takes about a millisecond.
-    """
-    tensor_class = sys.modules["torch"].Tensor
-    young = [found for generation in (0, 1) for found in gc.get_objects(generation=generation) if type(found) is tensor_class]
-    tensors = sum(1 for tensor in young if tensor.grad_fn is not None)
-    return {"step": step, "tensors": tensors, "holder": _holder() if tensors >= _MANY else None}
-
-
-def _holder() -> dict[str, Any] | None:
-    """The variable of a running user function that holds many results with graphs, and the line that adds to it."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if is_user_code(frame.f_code):
-            for name, value in _variables(frame):
-                if _holds_graphs(value):
-                    return {"name": name, "file": frame.f_code.co_filename, "line": _line_that_adds(frame, name)}
-        frame = frame.f_back
-    return None
+def _graph_size(value: Any) -> int:
+    """How many operations of autograd a tensor holds on to; of a list, how many of its elements hold some."""
+    if isinstance(value, list | deque):
+        firsts = (one[0] if isinstance(one, tuple) and one else one for one in value)
+        return sum(1 for one in firsts if getattr(one, "grad_fn", None) is not None)
+    if not isinstance(value, sys.modules["torch"].Tensor) or value.grad_fn is None:
+        return 0
+    seen, todo = {value.grad_fn}, [value.grad_fn]
+    while todo and len(seen) < _MAX_GRAPH:
+        todo += (new := {node for node, _ in todo.pop().next_functions if node is not None} - seen)
+        seen |= new
+    return len(seen)
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
@@ -454,16 +463,10 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{attribute}", inner) for attribute, inner in list(vars(value).items()))
 
 
-def _holds_graphs(value: Any) -> bool:
-    if not isinstance(value, list | deque) or len(value) < _MANY:
-        return False
-    last = value[-1][0] if isinstance(value[-1], tuple) and value[-1] else value[-1]
-    return getattr(last, "grad_fn", None) is not None
-
-
 def _line_that_adds(frame: FrameType, name: str) -> int:
-    """The first line of the function that adds to the variable; where none is found, the line that runs."""
-    adds = re.compile(rf"(?<![\w.]){re.escape(name)}(\.append|\.extend|\.insert|\s*\+=)".replace("'", "['\"]"))
+    """The first line of the function that makes the variable from itself; where none is found, the line that runs."""
+    named = rf"(?<![\w.]){re.escape(name)}".replace("'", "['\"]")
+    adds = re.compile(rf"{named}(\.append|\.extend|\.insert|\s*\+=|\b[^=]*=[^=].*{named}(?![\w=]|\s*=[^=]))")
     lines = [line for _, _, line in frame.f_code.co_lines() if line]
     for line in range(min(lines), max(lines) + 1):
         if adds.search(linecache.getline(frame.f_code.co_filename, line)):

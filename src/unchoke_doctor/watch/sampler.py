@@ -40,14 +40,13 @@ _SHOWN_ROWS = 400
 _MAX_DEPTH = 400
 _MAX_THREADS = 6
 _USUAL_SWITCH_S = 0.005
-_QUICK_SWITCH_S = 0.001  # how long a thread may run on before it must let us look: what is seen is at most that late
+_QUICK_SWITCH_S = 0.0001  # how long a thread may run on before it must let us look: what is seen is at most that late
 _THREAD = getattr(resource, "RUSAGE_THREAD", None)
 _IDLE = {"wait", "_wait_for_tstate_lock", "accept", "select", "_worker", "_recv_bytes", "poll", "_poll", "get"}
 _LOADING = {"list", "stat", "open", "read", "decode", "transform", "collate", "handover", "copy"}
 _MAX_CALLERS = 8
 _CELL = ".ipynb#"
 _LOOKED_INTO = 4
-_MAKING = ("getitem", "collate")
 _SETUP, _AFTER = "setup", "after"
 """Phases that only time tells: before the first batch or step, and after the last step."""
 
@@ -172,8 +171,7 @@ class Sampler:
         if phase != _SETUP and stack.frames:
             now = (self._num_steps, makers.now.fetches)
             self._same.look(stack.frames[:_LOOKED_INTO], now)
-            if phase in _MAKING:
-                self._peeks.look(stack.frames[0])
+            self._peeks.look(stack.frames[0])
 
     def _phase(self) -> str:
         """The main thread's. What is neither loading, evaluating nor saving belongs to the training if a step follows."""
