@@ -77,7 +77,7 @@ def test_folder_passes_no_picture_over(finished: Path, photos: Path, tmp_path: P
     found = predict("1", [tmp_path], out=finished, on_event=ignore)
     assert [Path(row["path"]).name for row in found.rows if not row["error"]] == ["a.jpg"]
     assert {Path(path).name: reason for path, reason in found.failed.items()} == {
-        "b.heic": "unreadable: a HEIC picture, which cannot be decoded here: convert it to JPEG",
+        "b.heic": "unreadable: a damaged HEIC picture",
         "c.jpg": "missing: the file is gone",
         "d.jpg": "unreadable: a pipe, not a file",
     }
@@ -153,3 +153,35 @@ def test_spelling_of_a_path_changes_no_prediction(
     monkeypatch.chdir(tmp_path)
     spelt = [predict(run, [path], out=out, on_event=ignore).rows[0] for path in ("one.jpg", tmp_path / "one.jpg")]
     assert spelt[0]["confidence"] == spelt[1]["confidence"]
+
+
+def test_submission_as_the_sample_has_it(finished: Path, photos: Path, tmp_path: Path) -> None:
+    files = sorted(photos.rglob("*.jpg"))[:5][::-1]
+    names = [f"{file.parent.name}/{file.name}" for file in files]
+    sample, out = tmp_path / "sample_submission.csv", tmp_path / "submission.csv"
+    sample.write_text("".join(["Id,Label\n", *(f"{name},apple\n" for name in names)]), "utf-8")
+    found = predict("1", [photos], like=sample, to=out, out=finished, on_event=ignore)
+    by_path = {row["path"]: row for row in found.rows}
+    written = pd.read_csv(out, dtype=str)
+    assert written.columns.tolist() == ["Id", "Label"]
+    assert written["Id"].tolist() == names
+    assert written["Label"].tolist() == [by_path[str(file)]["predicted"] for file in files]
+    classes = sorted({file.parent.name for file in photos.rglob("*.jpg")}, reverse=True)
+    sample.write_text("".join([f"Id,{','.join(classes)}\n", *(f"{name}{',0' * len(classes)}\n" for name in names)]), "utf-8")
+    predict("1", [photos], like=sample, to=out, out=finished, on_event=ignore)
+    written = pd.read_csv(out)
+    assert written.columns.tolist() == ["Id", *classes]
+    assert written[classes].sum(axis=1).tolist() == pytest.approx([1.0] * 5, abs=1e-3)
+    sample.write_text("Id,Label\nnowhere,apple\n", "utf-8")
+    with refused("ids-without-photo", "nowhere"):
+        predict("1", [photos], like=sample, to=out, out=finished, on_event=ignore)
+
+
+def test_submission_of_values_with_a_row_for_each(value_run: tuple[Path, str], photos: Path, tmp_path: Path) -> None:
+    out, run = value_run
+    file = min(photos.rglob("*.jpg"))
+    name = f"{file.parent.name}/{file.stem}"
+    (tmp_path / "sample.csv").write_text(f"sample_id,target\n{name}__rank,0\n{name}__dry_g,0\n", "utf-8")
+    found = predict(run, [photos], like=tmp_path / "sample.csv", to=tmp_path / "to.csv", out=out, on_event=ignore)
+    row = next(row for row in found.rows if row["path"] == str(file))
+    assert pd.read_csv(tmp_path / "to.csv")["target"].tolist() == pytest.approx([row["rank"], row["dry_g"]], rel=1e-6)

@@ -50,11 +50,11 @@ def test_zero_rows(images: Path, tmp_path: Path) -> None:
         assert ended.says_error("empty-table", "metadata.csv")
 
 
-@pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("latin-1", "WINDOWS-1252")])
-def test_wrong_encoding(images: Path, tmp_path: Path, encoding: str, named: str) -> None:
+@pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("latin-1", "cp1252")])
+def test_other_encoding(images: Path, tmp_path: Path, encoding: str, named: str) -> None:
     ended = check(images, tmp_path, rows("i0,Größe,l0").encode(encoding))
-    assert ended.code == 1, ended.stderr
-    assert ended.says_error("table-not-utf8", "metadata.csv", f"iconv -f {named} -t UTF-8")
+    assert f"encoding = {named}" in ended.stderr
+    assert "table-not-utf8" not in ended.stdout
 
 
 def test_all_faults_at_once(images: Path, tmp_path: Path) -> None:

@@ -162,6 +162,10 @@ def predict(
     run: Run,
     images: Annotated[list[str], typer.Argument(help="Image files or folders, also by URL.")],
     to: Annotated[Path | None, typer.Option("--to", help="Write the predictions to this CSV file.")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="PATH", help="Write them with the ids, columns and order of this sample_submission.csv."),
+    ] = None,
     inputs: Annotated[
         str | None,
         typer.Option("--inputs", metavar="PATH", help="Table with the images' extra columns, for a run trained with --input."),

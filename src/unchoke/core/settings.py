@@ -153,9 +153,19 @@ class Settings:
     label: Annotated[
         str | None,
         _data(
-            "Column with the class of each image. For scenes: a label raster, a folder of them, or a column.",
-            brief="Column with the class; for scenes, a label raster.",
+            "Column with the class of each image. Of folders: path:1 for the name of the first folder, path:2 of the second, "
+            "path for all joined, name for the file's name without its number. For scenes: a label raster, a folder of them, "
+            "or a column.",
+            brief="Column with the class; of folders, path:2; for scenes, a label raster.",
             path=True,
+        ),
+    ] = None
+    multi_label: Annotated[
+        bool | None,
+        _photos(
+            "A photo may have several labels: cells such as a|b, or a column of 0 and 1 for each. "
+            "--no-multi-label makes each combination a class.",
+            commands=INSPECT,
         ),
     ] = None
     exclude: Annotated[

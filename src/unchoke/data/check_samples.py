@@ -270,7 +270,7 @@ def scan_corrected(session: Session) -> tuple[Scan, CorrectedSamples]:
     """The samples as people corrected them, with how many corrections that took as a choice."""
     settings = session.settings
     corrections = find_corrections(session.workspace, settings.corrections)
-    scan = scan_samples(replace(data_source(settings), dropped=corrections.dropped))
+    scan = scan_samples(replace(data_source(settings, session.workspace), dropped=corrections.dropped))
     if not corrections.standing:
         return scan, CorrectedSamples(scan.samples, {})
     corrected = apply_corrections(scan.samples, corrections, scan.dropped)
@@ -326,8 +326,8 @@ def settle(session: Session, prepared: Inspection, failed: Mapping[str, str]) ->
     return Inspection(prepared.samples, facts, rank(kept + new), of_files, prepared.dropped), new
 
 
-def data_source(settings: Settings) -> DataSource:
-    """The part of the settings that describes DATA."""
+def data_source(settings: Settings, workspace: Workspace) -> DataSource:
+    """The part of the settings that describes DATA; pictures inside a table are unpacked in the workspace."""
     return DataSource(
         data=locate(settings.data),
         images=tuple(map(locate, settings.images)),
@@ -345,6 +345,8 @@ def data_source(settings: Settings) -> DataSource:
         exclude=settings.exclude,
         strict=settings.strict,
         failure_rate=settings.max_failures,
+        multi_label=settings.multi_label,
+        unpack_to=workspace.root / "pictures",
     )
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unchoke.core.choices import Choice
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import UsageError, list_some
 from unchoke.data.image_files import FileMatcher
 from unchoke.data.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
-from unchoke.data.table import is_missing, is_number
+from unchoke.data.table import SEVERAL, is_missing, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,15 +45,10 @@ class Columns:
     long: tuple[str, str] | None = None
 
 
-def choose_columns(table: pd.DataFrame, source: DataSource, *, matcher: FileMatcher) -> tuple[Columns, list[Choice]]:
-    """Every column's meaning, with the reasons for what the user left open."""
-    columns, choices = _choose(table, source, matcher)
-    learnt = (columns.label, *columns.targets, *(columns.long or ()))
-    refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split, source.fold_column))
-    return columns, choices
-
-
-def _choose(table: pd.DataFrame, source: DataSource, matcher: FileMatcher) -> tuple[Columns, list[Choice]]:
+def choose_columns(
+    table: pd.DataFrame, source: DataSource, *, matcher: FileMatcher
+) -> tuple[pd.DataFrame, Columns, list[Choice]]:
+    """Every column's meaning, with the reasons for what the user left open; and the table, with one column of labels."""
     _refuse_contradictions(source)
     long = source.long if source.label is None else None
     require_columns(table, _named(source, long=long))
@@ -63,13 +58,19 @@ def _choose(table: pd.DataFrame, source: DataSource, matcher: FileMatcher) -> tu
     if long is None and source.label is None:
         long = _choose_long(table, key, choices)
     if long is not None:
-        return Columns(key, sample_id, long=long), choices
-    if source.targets:
+        columns = Columns(key, sample_id, long=long)
+    elif source.targets:
         require_columns(table, {"--target": list(source.targets)})
-        return Columns(key, sample_id, targets=source.targets), choices
-    if source.label is not None:
-        return Columns(key, sample_id, label=source.label), choices
-    return _choose_value(table, key, sample_id, source, choices), choices
+        columns = Columns(key, sample_id, targets=source.targets)
+    elif source.label is not None:
+        columns = Columns(key, sample_id, label=source.label)
+    else:
+        table, columns = _choose_value(table, key, sample_id, source, choices)
+    if columns.label is not None:
+        table = _settle_several(table, columns.label, source, choices)
+    learnt = (columns.label, *columns.targets, *(columns.long or ()))
+    refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split, source.fold_column))
+    return table, columns, choices
 
 
 def _refuse_contradictions(source: DataSource) -> None:
@@ -140,10 +141,10 @@ def require_columns(table: pd.DataFrame, named: dict[str, list[str]]) -> None:
 
 def _usual(table: pd.DataFrame, option: str) -> str | None:
     """A column that may well be meant by an option, by its name or by its cells; None where nothing speaks for one."""
-    named = _known(table, _USUAL_NAMES.get(option, ()))
+    named = known_columns(table, _USUAL_NAMES.get(option, ()))
     if named or option not in ("--label", "--split", "--target", "--input"):
         return named[0] if named else None
-    taken = _known(table, PATH_NAMES + ID_NAMES + GROUP_NAMES)
+    taken = known_columns(table, PATH_NAMES + ID_NAMES + GROUP_NAMES)
     return next((str(name) for name in table.columns if name not in taken and _speaks_for(table[name], option)), None)
 
 
@@ -172,7 +173,7 @@ def _simple(name: str) -> str:
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def _known(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+def known_columns(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """The table's columns that bear one of `names`, in the order of `names`."""
     by_name = {_simple(str(column)): str(column) for column in reversed(list(table.columns))}
     return [by_name[name] for name in names if name in by_name]
@@ -180,7 +181,7 @@ def _known(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 def _choose_key(table: pd.DataFrame, matcher: FileMatcher, choices: list[Choice]) -> str:
     """The column whose cells name files: a usual name first, then any column that does."""
-    known = _known(table, PATH_NAMES + ID_NAMES)
+    known = known_columns(table, PATH_NAMES + ID_NAMES)
     shares = {name: matcher.share_found(_probe(table[name])) for name in known}
     if not any(shares.values()):
         others = [str(name) for name in table.columns if name not in known]
@@ -212,7 +213,7 @@ def _choose_long(table: pd.DataFrame, key: str, choices: list[Choice]) -> tuple[
     if distinct == len(table):
         return None
     for name, value in LONG_NAMES:
-        pair = _known(table, (name, value))
+        pair = known_columns(table, (name, value))
         if len(pair) == 2 and key not in pair:
             reason = f"{key!r} repeats ({len(table):,} rows, {distinct:,} distinct), once for each {pair[0]!r}"
             choices.append(Choice("long table", f"{pair[0]} → {pair[1]}", reason))
@@ -220,10 +221,20 @@ def _choose_long(table: pd.DataFrame, key: str, choices: list[Choice]) -> tuple[
     return None
 
 
-def _choose_value(table: pd.DataFrame, key: str, sample_id: str | None, source: DataSource, choices: list[Choice]) -> Columns:
-    """What to learn when neither --label nor --target says."""
+def _choose_value(
+    table: pd.DataFrame, key: str, sample_id: str | None, source: DataSource, choices: list[Choice]
+) -> tuple[pd.DataFrame, Columns]:
+    """What to learn when neither --label nor --target says: a column called like a label, or columns of 0 and 1."""
     taken = {key, sample_id, source.group, source.split, source.fold_column, *source.inputs}
-    candidates = [name for name in _known(table, LABEL_NAMES) if name not in taken]
+    candidates = [name for name in known_columns(table, LABEL_NAMES) if name not in taken]
+    marked = [str(name) for name in table.columns if name not in taken and _is_mark(table[name])]
+    if len(marked) > 1 and set(candidates) <= set(marked):
+        return _join_marks(table, marked, key, sample_id, source, choices)
+    others = [str(name) for name in table.columns if name not in taken]
+    if not candidates and len(others) == 1 and _speaks_for(table[others[0]], "--label"):
+        name = others[0]
+        choices.append(Choice("label column", name, f"the only other column; {table[name].nunique():,} distinct values"))
+        return table, Columns(key, sample_id, label=name)
     if not candidates:
         raise _unclear("no column is plainly the label", table, option="--label", example=_usual(table, "--label") or "COLUMN")
     name = candidates[0]
@@ -231,9 +242,65 @@ def _choose_value(table: pd.DataFrame, key: str, sample_id: str | None, source: 
         choices.append(
             Choice("target", name, "it holds numbers with fractions, so this is regression; --label would make them classes")
         )
-        return Columns(key, sample_id, targets=(name,))
+        return table, Columns(key, sample_id, targets=(name,))
     choices.append(Choice("label column", name, f"its name says so; {table[name].nunique():,} distinct values"))
-    return Columns(key, sample_id, label=name)
+    return table, Columns(key, sample_id, label=name)
+
+
+def _is_mark(column: pd.Series[str]) -> bool:
+    """Whether a column holds 0 and 1, and both of them."""
+    cells = {cell.strip().removesuffix(".0") for cell in column.drop_duplicates()}
+    return cells <= {"0", "1", ""} and {"0", "1"} <= cells
+
+
+def _join_marks(
+    table: pd.DataFrame, marked: list[str], key: str, sample_id: str | None, source: DataSource, choices: list[Choice]
+) -> tuple[pd.DataFrame, Columns]:
+    """Columns of 0 and 1 as one: classes where each row has a single 1, else several labels."""
+    ones = table[marked].apply(lambda column: column.str.strip().str.removesuffix(".0") == "1").to_numpy(dtype=bool)
+    shown = list_some(marked, limit=4)
+    labels = [SEVERAL.join(sorted(name for name, one in zip(marked, row, strict=True) if one)) for row in ones]
+    name = "label" if "label" not in table.columns else "label of 0/1 columns"
+    columns, table = Columns(key, sample_id, label=name), table.assign(**{name: labels})
+    if (ones.sum(axis=1) == 1).all():
+        choices.append(Choice("label column", f"{len(marked)} columns", f"each row has a single 1 among {shown}"))
+        return table, columns
+    if source.multi_label is None:
+        raise _several_labels(f"each of {len(marked)} columns says 0 or 1 ({shown})", marked, labels)
+    choices.append(Choice("label column", f"{len(marked)} columns", f"the names of those that hold a 1: {shown}"))
+    return table.assign(**{name: [label or "none" for label in labels]}), columns
+
+
+_SEPARATORS = {"|": 1.0, ";": 1.0, ",": 2.0, " ": 4.0}
+"""What may stand between several labels, and how many times fewer labels than combinations there must be for it."""
+
+
+def _settle_several(table: pd.DataFrame, name: str, source: DataSource, choices: list[Choice]) -> pd.DataFrame:
+    """Cells with several labels: sorted and joined by `|`, taken as they are, or refused until somebody says which."""
+    if source.multi_label is False:
+        return table
+    cells = [str(cell) for cell in table[name].drop_duplicates() if not is_missing(str(cell))]
+    for mark, least in _SEPARATORS.items():
+        parts = {part.strip() for cell in cells for part in cell.split(mark)} - {""}
+        if any(mark in cell for cell in cells) and len(parts) * least < len(cells):
+            several = [cell for cell in cells if mark in cell]
+            if source.multi_label is None:
+                raise _several_labels(f"cells of {name!r} hold several labels, such as {several[0]!r}", sorted(parts), cells)
+            choices.append(Choice("labels", f"{len(parts)} in {name!r}", f"{mark!r} stands between them in {several[0]!r}"))
+            split = [SEVERAL.join(sorted({part.strip() for part in cell.split(mark)} - {""})) for cell in table[name]]
+            return table.assign(**{name: split})
+    return table
+
+
+def _several_labels(what: str, labels: Sequence[str], combinations: Sequence[str]) -> UsageError:
+    num = len(set(combinations))
+    return UsageError(
+        what,
+        code="several-labels",
+        why=f"taken as they are, each of {num:,} combinations of {len(labels):,} labels ({list_some(list(labels), limit=4)}) "
+        "would be a class of its own",
+        try_="--multi-label learns each label by itself; --no-multi-label takes each combination for a class",
+    )
 
 
 def _has_fractions(column: pd.Series[str]) -> bool:

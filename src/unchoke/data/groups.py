@@ -1,10 +1,10 @@
 """Groups that nobody named: several photos of one patient, plot or day, which a random split would divide.
 
-In: a table with one row per image, what its columns are known to be, the splits it says itself; or paths. Out: the column (or the
-word in the paths) to be suspected, with its values, and a finding that says what to type. Decided by name and by shape: an id
-that never repeats, a handful of categories, and what follows from the label are no groups. Paths such as `IMG_plot12_03.jpg` or
-`patient_007/view_1.png` may tell groups, too; `--group path:plot` names such a word. What stands before it in the path does not
-count: two plots of one number are then kept together, which costs nothing but a coarser split.
+In: a table with one row per image, what its columns are known to be, the splits it says itself; or paths. Out: the column (or
+the word in the paths) to be suspected, with its values, and a finding that says what to type. Decided by name and by shape: an
+id that never repeats, a handful of categories, and what follows from the label are no groups. Paths such as `IMG_plot12_03.jpg`
+or `patient_007/view_1.png` may tell groups, too; `--group path:plot` names such a word, `path:2` the second folder. What stands
+before it in the path does not count: two plots of one number are then kept together, which costs nothing but a coarser split.
 """
 
 from __future__ import annotations
@@ -185,8 +185,10 @@ def path_word(group: str | None) -> str | None:
 
 
 def read_path_groups(relatives: Sequence[str], word: str) -> list[str]:
-    """``plot12`` for each path that has it, whatever stands between word and number; refused where none has."""
-    found = _numbered(relatives, word)
+    """``plot12`` for each path that has it, whatever stands between word and number; refused where none has. For a number, the
+    folders down to that level.
+    """
+    found = _folders(relatives, int(word)) if word.isdecimal() else _numbered(relatives, word)
     if not any(found):
         raise UsageError(
             f"no path has {word!r} with a number",
@@ -207,6 +209,18 @@ def find_path_group(relatives: Sequence[str], labels: Sequence[str]) -> LikelyGr
         if shaped:
             return min(shaped, key=lambda one: _place(relatives[0], one.column.removeprefix(_PREFIX)))
     return None
+
+
+def find_folder_group(relatives: Sequence[str], labels: Sequence[str]) -> LikelyGroup | None:
+    """Folders within class folders: most likely one patient, plant or recording each."""
+    values = tuple(_folders(relatives, 2))
+    likely = LikelyGroup(f"{_PREFIX}2", values, is_thing=True)
+    return likely if _share(values) >= _MOST_PATHS and has_group_shape(likely, labels) else None
+
+
+def _folders(relatives: Sequence[str], level: int) -> list[str]:
+    folders = (path.split("/")[:-1] for path in relatives)
+    return ["/".join(parts[:level]) if len(parts) >= level else "" for parts in folders]
 
 
 def _numbered(relatives: Sequence[str], word: str) -> list[str]:

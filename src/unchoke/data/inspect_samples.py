@@ -63,6 +63,7 @@ _SUFFIXES = {
     "BMP": {".bmp", ".dib"},
     "GIF": {".gif"},
     "WEBP": {".webp"},
+    "HEIF": {".heic", ".heif", ".hif"},
 }
 _COLOURS = {"Gray": "L", "GRAY": "L", "YCbCr": "RGB", "RGB": "RGB", "CMYK": "CMYK", "YCCK": "CMYK"}
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unchoke.core import listing
+from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
@@ -47,6 +48,7 @@ from unchoke.data.image_files import (
     plain,
     require_folders,
 )
+from unchoke.data.limits import refuse_box_columns
 from unchoke.data.sample_set import (
     FIXED_COLUMNS,
     LIKELY_GROUP,
@@ -59,7 +61,7 @@ from unchoke.data.sample_set import (
     input_column,
     is_reserved,
 )
-from unchoke.data.table import all_dropped, is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
+from unchoke.data.table import PICTURES, all_dropped, is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
 from unchoke.data.value_findings import diagnose_labels
 
 if TYPE_CHECKING:
@@ -77,9 +79,18 @@ class _Values:
     findings: list[Finding] = field(default_factory=list)
 
 
-def scan_table(source: DataSource) -> Scan:
-    """Every row that has a file and a value."""
-    table = read_table(source.data)
+def scan_table(source: DataSource, table: pd.DataFrame | None = None) -> Scan:
+    """Every row that has a file and a value; `table` is what DATA holds where it was read before."""
+    table = read_table(source.data, unpack_to=source.unpack_to) if table is None else table
+    said = (
+        [Choice("encoding", table.attrs["encoding"].partition(",")[0], table.attrs["encoding"])]
+        if "encoding" in table.attrs
+        else []
+    )
+    if PICTURES in table.attrs and not source.images:
+        column, folder = table.attrs[PICTURES]
+        source = replace(source, images=(folder,), path=source.path or (None if source.id else column))
+        said.append(Choice("pictures", "in the table", f"those of the column {column!r} were unpacked to {folder}"))
     if not len(table):
         raise no_rows(source.data)
     require_folders(source.images)
@@ -88,7 +99,9 @@ def scan_table(source: DataSource) -> Scan:
     exclusion = exclude_files(found.images, source.exclude)
     found = replace(found, images=exclusion.kept)
     matcher = FileMatcher(found.images)
-    columns, choices = choose_columns(table, source, matcher=matcher)
+    if source.label is None and not source.targets and source.long is None:
+        refuse_box_columns(source.data.name, table.columns)
+    table, columns, choices = choose_columns(table, source, matcher=matcher)
     table, found, dropped = _without_dropped(table, columns, source, found)
     matcher = FileMatcher(found.images) if dropped else matcher
     whole = table
@@ -110,7 +123,7 @@ def scan_table(source: DataSource) -> Scan:
     findings += diagnose_unused(found.images, matches, strict=source.strict) + _point_out(samples, likely)
     of_folders = diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special)
     findings = exclusion.findings + of_folders + ungrouped + findings
-    return Scan(samples, [*findings, *diagnose_labels(samples)], exclusion.choices + choices, dropped)
+    return Scan(samples, [*findings, *diagnose_labels(samples)], said + exclusion.choices + choices, dropped)
 
 
 def _without_dropped(

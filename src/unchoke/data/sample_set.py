@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unchoke.core.choices import Choice
@@ -69,6 +70,10 @@ class DataSource:
     """Whether a column that looks like a group is pointed out; not where somebody said that there is none."""
     failure_rate: float = 0.05
     """The share of files that may be unusable before that is an error."""
+    multi_label: bool | None = None
+    """Whether a cell holds several labels (True) or the name of one class, whatever stands in it (False)."""
+    unpack_to: Path | None = None
+    """Where pictures inside a table are written; None leaves them there."""
 
     @property
     def group_column(self) -> str | None:

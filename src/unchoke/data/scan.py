@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +17,31 @@ from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
-from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
+from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, HEIC_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, refuse_unlisted
 from unchoke.core.stores import explain_missing
 from unchoke.core.units import format_count
 from unchoke.core.urls import url_behind
 from unchoke.core.workspace import Workspace
-from unchoke.data.groups import diagnose_ungrouped, find_path_group, path_word, read_path_groups
-from unchoke.data.image_files import WORKSPACE_MARK, FolderFiles, diagnose_names, diagnose_special, exclude_files, find_files
+from unchoke.data.groups import diagnose_ungrouped, find_folder_group, find_path_group, path_word, read_path_groups
+from unchoke.data.image_files import (
+    WORKSPACE_MARK,
+    Exclusion,
+    FolderFiles,
+    diagnose_names,
+    diagnose_special,
+    exclude_files,
+    find_files,
+)
+from unchoke.data.limits import refuse_file, refuse_foreign
 from unchoke.data.rows import scan_table
-from unchoke.data.sample_set import SPLIT_WORDS, DataSource, Scan, TaskSpec, build_samples
+from unchoke.data.sample_set import DataSource, Scan, TaskSpec, build_samples
 from unchoke.data.table import TABLE_SUFFIXES, all_dropped
+from unchoke.data.understand import Reading, is_text_table, labels_by_name, says_level, understand
 from unchoke.data.value_findings import diagnose_labels
+
+_HEIC_FIX = "pip install 'unchoke[heic]' reads HEIC; or convert them to JPEG"
 
 
 def scan_samples(source: DataSource) -> Scan:
@@ -37,7 +49,11 @@ def scan_samples(source: DataSource) -> Scan:
     import pyarrow as pa
 
     refuse_missing(source.data)
-    scan = scan_folders(source) if source.data.is_dir() else scan_table(source)
+    if source.data.is_dir():
+        scan = _scan_folder(source)
+    else:
+        refuse_file(source.data)
+        scan = scan_table(source)
     pa.default_memory_pool().release_unused()  # what reading and sorting needed: several times the size of the result
     return scan
 
@@ -79,26 +95,52 @@ def _no_such(path: Path) -> UsageError:
     )
 
 
-def scan_folders(source: DataSource) -> Scan:
-    """Every image below a class folder; the class is the folder's name, the id the path below DATA."""
-    root = source.data
-    _refuse_columns(source)
-    found = find_files([root])
-    if not found.images:
-        raise _no_images(root, found)
+def _scan_folder(source: DataSource) -> Scan:
+    """A folder as `understand` reads it: its class folders, or the table in it."""
+    found = find_files([source.data])
     exclusion = exclude_files(found.images, source.exclude)
-    dropped = {entry.relative: entry.path for entry in exclusion.kept if entry.relative in source.dropped}
-    found = replace(found, images=[entry for entry in exclusion.kept if entry.relative not in source.dropped])
-    by_split = _has_split_folders(found.images)
-    depth = 1 if by_split else 0
-    placed = [entry for entry in found.images if entry.relative.count("/") > depth]
-    if not placed:
-        raise all_dropped(root, len(dropped), "photo") if dropped and not found.images else _no_classes(root, found)
-    labels = [entry.relative.split("/")[depth] for entry in placed]
-    splits = [SPLIT_WORDS[entry.relative.partition("/")[0].lower()] for entry in placed] if by_split else None
-    inside = [entry.relative.split("/", depth + 1)[-1] for entry in placed]
+    reading = understand(source, replace(found, images=exclusion.kept))
+    if reading.table is None:
+        return _scan_class_folders(source, replace(found, images=exclusion.kept), reading, exclusion)
+    assert reading.table_file is not None, "a table has a file"
+    split = source.split or ("split" if reading.value.endswith("tables") and "split" in reading.table.columns else None)
+    path = source.path or (None if source.id else reading.key)
+    scan = scan_table(
+        replace(source, data=reading.table_file, images=source.images or reading.images, path=path, split=split), reading.table
+    )
+    choices = [Choice("data", reading.value, reading.reason, {"to_predict": reading.to_predict}), *scan.choices]
+    return replace(scan, choices=choices, findings=[*scan.findings, *_point_to_unlabelled(source.data, reading.to_predict)])
+
+
+def _point_to_unlabelled(root: DataPlace, to_predict: Mapping[str, int]) -> Iterator[Finding]:
+    if to_predict:
+        folders = ", ".join(f"{folder} ({format_count(count, 'image')})" for folder, count in to_predict.items())
+        places = " ".join(shlex.quote(str(root / folder)) for folder in to_predict)
+        text = f"without labels, to be predicted: {folders}"
+        fix = f"after training: unchoke predict best {places}"
+        yield Finding("to-predict", text, severity="info", evidence=dict(to_predict), fix=fix)
+
+
+def _scan_class_folders(source: DataSource, found: FolderFiles, reading: Reading, exclusion: Exclusion) -> Scan:
+    """Every image that has a class; the id is the path below DATA."""
+    root = source.data
+    if not found.images and not exclusion.excluded:
+        raise _no_images(root, found)
+    if not says_level(source.label):
+        _refuse_columns(source)
+    rows = [row for row, entry in enumerate(found.images) if entry.relative not in source.dropped]
+    dropped = {entry.relative: entry.path for entry in found.images if entry.relative in source.dropped}
+    kept = [row for row in rows if reading.labels[row]]
+    if not kept:
+        everything = dropped and not rows
+        raise all_dropped(root, len(dropped), "photo") if everything else _no_classes(root, found)
+    placed, labels = [found.images[row] for row in kept], [reading.labels[row] for row in kept]
+    splits = None if reading.splits is None else [reading.splits[row] for row in kept]
+    inside = [reading.inside[row] for row in kept]
     word = path_word(source.group)
-    likely = find_path_group(inside, labels) if source.group is None and source.suspects else None
+    likely = None
+    if source.group is None and source.suspects:
+        likely = find_path_group(inside, labels) or find_folder_group(inside, labels)
     samples = build_samples(
         TaskSpec("classification", tuple(sorted(set(labels)))),
         placed,
@@ -109,19 +151,24 @@ def scan_folders(source: DataSource) -> Scan:
         group_name=source.group or "",
         likely_groups=None if likely is None else likely.values,
     )
-    choices = [
-        *exclusion.choices,
-        Choice("labels", "folder names", f"{root.name} holds {format_count(len(set(labels)), 'class folder')}"),
-    ]
-    if by_split:
-        choices.append(Choice("split", "from the folders", "the folders directly inside are named after splits"))
-    unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
+    choices = [*exclusion.choices, Choice("labels", reading.value, reading.reason)]
+    if splits is not None:
+        choices.append(Choice("split", "from the folders", "folders are named after splits"))
+    unplaced = [found.images[row] for row in rows if not reading.labels[row]]
+    to_predict: Counter[str] = Counter()
+    if reading.splits is not None:
+        to_predict.update(
+            found.images[row].relative.rpartition("/")[0]
+            for row in rows
+            if not reading.labels[row] and reading.splits[row] == "test"
+        )
     findings = [
         *exclusion.findings,
         *diagnose_names(found, failure_rate=source.failure_rate),
         *diagnose_special(found.special),
-        *_diagnose_others(found.others, unplaced, strict=source.strict),
-        *([] if by_split else _diagnose_root(root, found, set(labels), dropped)),
+        *_diagnose_others(found, unplaced, strict=source.strict),
+        *_point_to_unlabelled(root, {folder: count for folder, count in to_predict.items() if folder}),
+        *(_diagnose_root(root, found, set(labels), dropped) if reading.at_root else []),
         *([] if likely is None else diagnose_ungrouped(likely, splits)),
         *diagnose_labels(samples),
     ]
@@ -144,19 +191,6 @@ def _refuse_columns(source: DataSource) -> None:
         )
 
 
-def _has_split_folders(images: Sequence[FileEntry]) -> bool:
-    """Whether the folders directly inside are all named after splits, with train among them and classes below it."""
-    tops = {entry.relative.partition("/")[0] for entry in images if "/" in entry.relative}
-    words = {SPLIT_WORDS.get(top.lower()) for top in tops}
-    if None in words or "train" not in words:
-        return False
-    return any(
-        entry.relative.count("/") >= 2 and SPLIT_WORDS[entry.relative.partition("/")[0].lower()] == "train"
-        for entry in images
-        if "/" in entry.relative
-    )
-
-
 def _no_images(root: DataPlace, found: FolderFiles) -> DataError:
     if unnamed := sum(suffix_of(name.rstrip("'\"")) in IMAGE_SUFFIXES for name in found.unnameable):
         return DataError(
@@ -166,45 +200,53 @@ def _no_images(root: DataPlace, found: FolderFiles) -> DataError:
             f"{list_some(found.unnameable, limit=3)}",
             try_=f"convmv -f latin1 -t utf-8 -r --notest {shlex.quote(str(root))}, or rename them in another way",
         )
+    refuse_foreign(root, found)
     foreign = sum(suffix_of(name) in FOREIGN_IMAGE_SUFFIXES for name in found.others)
     seen = f"{format_count(len(found.others) + len(found.unnameable), 'other file')} lie there"
     return DataError(
         f"no images below {root}",
         code="no-images",
         why=f"{seen}, {foreign:,} of them in picture formats that cannot be decoded here" if foreign else seen,
-        try_="give the folder that holds one sub-folder of JPEG, PNG, TIFF or WebP files per class",
+        try_=_HEIC_FIX
+        if any(suffix_of(name) in HEIC_SUFFIXES for name in found.others)
+        else "give the folder that holds one sub-folder of JPEG, PNG, TIFF or WebP files per class",
     )
 
 
 def _no_classes(root: DataPlace, found: FolderFiles) -> UsageError:
-    tables = [name for name in found.others if suffix_of(name) in TABLE_SUFFIXES]
+    tables = [name for name in found.others if is_text_table(name)]
     command = f"unchoke check {shlex.quote(str(root / tables[0]) if tables else 'labels.csv')} --images {shlex.quote(str(root))}"
+    named = labels_by_name(found.images)
+    by_name = f"unchoke fit {shlex.quote(str(root))} --label name, where file names say the class ({named})" if named else ""
     return UsageError(
         f"{root} holds {format_count(len(found.images), 'image')} but no class folders",
         code="no-class-folders",
         why="without sub-folders named after classes, a table must say what each image is",
-        try_=command if tables else f"write a labels.csv with the columns path and label, then {command}",
+        try_=command if tables else by_name or f"write a labels.csv with the columns path and label, then {command}",
     )
 
 
-def _diagnose_others(others: list[str], unplaced: list[FileEntry], *, strict: bool) -> Iterator[Finding]:
+def _diagnose_others(found: FolderFiles, unplaced: list[FileEntry], *, strict: bool) -> Iterator[Finding]:
     """Files that are not used: pictures in foreign formats, no pictures at all, pictures outside every class folder."""
-    counts = sorted(Counter(suffix_of(name) or "no extension" for name in others).items())
+    counts = sorted(Counter(suffix_of(name) or "no extension" for name in found.others).items())
     foreign = {suffix: count for suffix, count in counts if suffix in FOREIGN_IMAGE_SUFFIXES}
     rest = {suffix: count for suffix, count in counts if suffix not in FOREIGN_IMAGE_SUFFIXES}
     if foreign:
         text = f"{format_count(sum(foreign.values()), 'picture')} in formats that cannot be decoded here: {', '.join(foreign)}"
-        yield Finding("unsupported-files", text, evidence=foreign, fix="convert them to JPEG or PNG")
+        most = sum(foreign.values()) > len(found.images)  # of what was meant to be learnt
+        fix = _HEIC_FIX if set(foreign) & HEIC_SUFFIXES else "convert them to JPEG or PNG"
+        yield Finding("unsupported-files", text, severity="error" if most else "warning", evidence=foreign, fix=fix)
     if rest:
         text = f"{format_count(sum(rest.values()), 'file')} that are no images: {', '.join(rest)}"
         yield Finding("other-files", text, severity="info", evidence=rest)
     if unplaced:
         paths = tuple(entry.path for entry in unplaced)
         names = list_some([repr(entry.relative) for entry in unplaced])
+        most = len(paths) > len(found.images) / 2
         yield Finding(
             "files-without-class",
             f"{format_count(len(paths), 'image')} outside every class folder: {names}",
-            severity="error" if strict else "warning",
+            severity="error" if strict or most else "warning",
             path=paths[0],
             paths=paths,
             evidence={"files": len(paths)},
@@ -230,7 +272,7 @@ def _diagnose_root(root: DataPlace, found: FolderFiles, labels: set[str], droppe
             evidence={"folders": empty},
             fix=f"it becomes no class: {fix}",
         )
-    tables = [name for name in found.others if "/" not in name and suffix_of(name) in TABLE_SUFFIXES[:2] + TABLE_SUFFIXES[3:]]
+    tables = [name for name in found.others if "/" not in name and is_text_table(name)]
     if tables:
         yield Finding(
             "table-beside-folders",

@@ -1,26 +1,31 @@
-"""A table file to a frame of text: CSV, TSV or Parquet in, every cell a string ("" where there is none).
+"""A table file to a frame of text: CSV, TSV, JSON lines, Excel or Parquet in, every cell a string ("" where there is none).
 
-The encoding is UTF-8 and nothing is guessed about it; the delimiter is taken from the header. Which column means what is
-decided in `columns`.
+UTF-8 is expected of text; another encoding is recognised, and `frame.attrs["encoding"]` says which. The delimiter is taken from
+the header. A cell with several values (a list) holds them joined by `|`. Pictures inside a Parquet file are unpacked. Which
+column means what is decided in `columns`.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 import math
 import re
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
-from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core import atomic, listing
+from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
 from unchoke.core.findings import Finding
-from unchoke.core.input_file import open_plain, refuse_special
+from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import open_plain, refuse_special, size_and_time
 from unchoke.core.remote import DataPlace
 from unchoke.core.stores import explain, stat_url
 from unchoke.core.units import format_bytes, format_count
@@ -31,11 +36,16 @@ if TYPE_CHECKING:
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-TABLE_SUFFIXES = CSV_SUFFIXES + PARQUET_SUFFIXES
+TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES, ".jsonl", ".ndjson", ".json", ".xlsx")
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "#n/a", "<na>"})
+SEVERAL = "|"
+"""What stands between the values of a cell that has several."""
+PICTURES = "pictures"
+"""The attribute of a frame that names the column with files that were unpacked, and their folder."""
 _MOST_COLUMNS = 5_000
 _MOST_BYTES = 4_000_000_000
-_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_PICTURE_MARKS = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp",
+                  b"II*\0": ".tif", b"MM\0*": ".tif"}  # fmt: skip
 
 
 def is_missing(cell: str) -> bool:
@@ -51,8 +61,11 @@ def is_number(cell: str) -> bool:
         return False
 
 
-def read_table(path: DataPlace) -> pd.DataFrame:
-    """Every readable column of a .csv, .tsv or .parquet file as text; column names stripped of surrounding space."""
+def read_table(path: DataPlace, *, unpack_to: Path | None = None) -> pd.DataFrame:
+    """Every readable column of a table as text; column names stripped of surrounding space.
+
+    Pictures inside it are written below `unpack_to`, once; without it their column is left out.
+    """
     suffix = path.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
         raise UsageError(
@@ -62,10 +75,26 @@ def read_table(path: DataPlace) -> pd.DataFrame:
             try_="save the table as CSV in UTF-8, or give a folder with one sub-folder per class",
         )
     refuse_special(path)
-    frame = _read_parquet(path) if suffix in PARQUET_SUFFIXES else _read_csv(path)
+    if suffix in PARQUET_SUFFIXES:
+        frame = _read_parquet(path, unpack_to)
+    elif suffix in (".jsonl", ".ndjson", ".json"):
+        frame = _read_json(path)
+    else:
+        frame = _read_excel(path) if suffix == ".xlsx" else _read_csv(path)
     frame.columns = [str(name).strip() for name in frame.columns]
-    _refuse_twin_columns(path, frame.columns)
+    twins = sorted(name for name, count in Counter(frame.columns).items() if count > 1)
+    if twins:
+        raise DataError(
+            f"{path.name} has several columns of the same name: {', '.join(map(repr, twins))}",
+            code="duplicate-columns",
+            why="a column is chosen by its name",
+            try_="rename the columns in the header so that each name occurs once",
+        )
     return frame
+
+
+def _malformed(path: DataPlace, why: str, try_: str) -> DataError:
+    return DataError(f"{path.name} is not a well-formed table", code="malformed-table", why=why, try_=try_)
 
 
 def _read_csv(path: DataPlace) -> pd.DataFrame:
@@ -74,7 +103,7 @@ def _read_csv(path: DataPlace) -> pd.DataFrame:
 
     import pandas as pd
 
-    text = _decode(path)
+    text, encoding = _decode(path)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else sniff_delimiter(text)
     _refuse_wide(path, 1 + text.partition("\n")[0].count(delimiter))
     try:
@@ -82,14 +111,57 @@ def _read_csv(path: DataPlace) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         raise no_rows(path) from None
     except pd.errors.ParserError as error:
-        raise DataError(
-            f"{path.name} is not a well-formed table",
-            code="malformed-table",
-            why=str(error).removeprefix("Error tokenizing data. C error: ").strip(),
-            try_="put double quotes around each cell that holds the delimiter or a line break, and double any quotes inside it",
-        ) from error
+        why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        try_ = "put double quotes around each cell that holds the delimiter or a line break, and double any quotes inside it"
+        raise _malformed(path, why, try_) from error
+    return _below_header(rows, encoding)
+
+
+def _below_header(rows: pd.DataFrame, encoding: str = "") -> pd.DataFrame:
     frame = rows.iloc[1:].fillna("").reset_index(drop=True)
     frame.columns = rows.iloc[0].tolist()
+    frame.attrs |= {"encoding": encoding} if encoding else {}
+    return frame
+
+
+def _read_excel(path: DataPlace) -> pd.DataFrame:
+    """The first sheet."""
+    import pandas as pd
+
+    try:
+        import openpyxl  # noqa: F401
+    except ImportError:
+        raise missing_extra("openpyxl", extra="excel", purpose=f"reading {path.name}") from None
+    try:
+        with ExitStack() as stack:
+            file = path if isinstance(path, Path) else stack.enter_context(open_plain(str(path)))
+            rows = pd.read_excel(file, header=None, dtype=object, engine="openpyxl")
+    except (ValueError, KeyError, OSError, BadZipFile) as error:  # what a file that is no workbook leads to
+        raise _malformed(path, str(error).partition("\n")[0], "save it as CSV in UTF-8") from error
+    if not len(rows):
+        raise no_rows(path)
+    return _below_header(rows.map(_cell_text).astype("str"))
+
+
+def _read_json(path: DataPlace) -> pd.DataFrame:
+    """Objects, one in each line or all in a list; or one object that maps names to values."""
+    import pandas as pd
+
+    text, encoding = _decode(path)
+    try:
+        if path.suffix.lower() == ".json":
+            found = json.loads(text)
+            if isinstance(found, dict) and not any(isinstance(value, dict | list) for value in found.values()):
+                found = [{"file_name": name, "label": value} for name, value in found.items()]
+        else:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+            raise ValueError("it is no list of objects, each with the same keys")
+    except ValueError as error:
+        raise _malformed(path, str(error), "write one JSON object per line, or save it as CSV") from error
+    names = dict.fromkeys(name for row in found for name, value in row.items() if not isinstance(value, dict))
+    frame = pd.DataFrame({name: pd.Series([_cell_text(row.get(name)) for row in found], dtype="str") for name in names})
+    frame.attrs |= {"encoding": encoding} if encoding else {}
     return frame
 
 
@@ -104,8 +176,15 @@ def _refuse_wide(path: DataPlace, num_columns: int) -> None:
         )
 
 
-def _decode(path: DataPlace) -> str:
-    if (size_bytes := _size(path)) > _MOST_BYTES:
+def _decode(path: DataPlace) -> tuple[str, str]:
+    """The text of a file, and its encoding where that is not UTF-8, with what gave it away."""
+    try:
+        size_bytes = path.stat().st_size if isinstance(path, Path) else stat_url(str(path))[0]
+    except OSError as error:
+        if isinstance(path, Path):
+            raise
+        raise explain(path.url, error) from error
+    if size_bytes > _MOST_BYTES:
         raise DataError(
             f"{path.name} is too large for a table: {format_bytes(size_bytes)}",
             code="table-too-large",
@@ -113,46 +192,38 @@ def _decode(path: DataPlace) -> str:
             try_="check that this is the file that was meant; or keep the columns that are needed, as Parquet",
         )
     data = path.read_bytes()
-    if data[:2] in _BOMS:
-        raise _wrong_encoding(path, where="its first two bytes mark it as UTF-16", encoding=_BOMS[data[:2]])
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace"), "UTF-16, as its first two bytes say"
+    zeros = [data[start:1000:2].count(0) for start in (0, 1)]
+    if max(zeros) > len(data[:1000]) // 4:
+        return data.decode("utf-16-le" if zeros[1] > zeros[0] else "utf-16-be", "replace"), "UTF-16, as every second byte is 0"
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        byte = f"0x{data[error.start]:02x} (byte {error.start + 1:,} of the file)"
-        where = f"line {line} holds the byte {byte}, which UTF-8 does not allow there"
-        raise _wrong_encoding(path, where=where, encoding="WINDOWS-1252") from None
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        name = "cp1252" if _decodes(data, "cp1252") else "latin-1"
+        text = data.decode(name)
+        word = re.search(r"\w*[^\x00-\x7f]\w*", text)
+        example = f", so that it reads {word[0]!r}" if word else ""
+        return text, f"{name}, as line {line} holds the byte 0x{byte:02x}, which UTF-8 does not allow there{example}"
 
 
-def _size(path: DataPlace) -> int:
-    """Of a table behind a URL as well; whether it can be reached is said here."""
-    if isinstance(path, Path):
-        return path.stat().st_size
+def _decodes(data: bytes, encoding: str) -> bool:
     try:
-        return stat_url(str(path))[0]
-    except OSError as error:
-        raise explain(path.url, error) from error
-
-
-def _wrong_encoding(path: DataPlace, *, where: str, encoding: str) -> DataError:
-    converted = path.parent / f"{path.stem}-utf8{path.suffix}" if isinstance(path, Path) else f"{path.stem}-utf8{path.suffix}"
-    source = shlex.quote(str(path)) if isinstance(path, Path) else f"a copy of {path.name} on this machine"
-    return DataError(
-        f"{path.name} is not encoded as UTF-8",
-        code="table-not-utf8",
-        why=where,
-        try_=f"iconv -f {encoding} -t UTF-8 {source} > {shlex.quote(str(converted))}",
-    )
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def sniff_delimiter(text: str) -> str:
     """The one of comma, semicolon and tab that the header uses most outside quotes; a comma when it uses none."""
     unquoted = re.sub(r'"(?:[^"]|"")*"', "", text[:65536])
     header = unquoted.lstrip("\r\n").partition("\n")[0]
-    return max(",;\t", key=header.count)
+    return max(",;\t", key=header.count) if any(mark in header for mark in ",;\t") or "|" not in header else "|"
 
 
-def _read_parquet(path: DataPlace) -> pd.DataFrame:
+def _read_parquet(path: DataPlace, unpack_to: Path | None) -> pd.DataFrame:
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -161,8 +232,11 @@ def _read_parquet(path: DataPlace) -> pd.DataFrame:
         with ExitStack() as stack:
             file = path if isinstance(path, Path) else stack.enter_context(open_plain(str(path)))
             schema = pq.read_schema(file)
-            names = [column.name for column in schema if not _is_nested(column.type)]
+            classes = _class_names(schema.metadata)
+            names = [column.name for column in schema if _is_text(column.type, column.name in classes)]
             table = pq.read_table(file, columns=names)
+            pictures = [column.name for column in schema if _may_be_pictures(column.type)] if unpack_to is not None else []
+            unpacked = [(name, *found) for name in pictures if unpack_to and (found := _unpack(path, file, name, unpack_to))]
     except OSError as error:
         if isinstance(path, Path):
             raise
@@ -174,18 +248,81 @@ def _read_parquet(path: DataPlace) -> pd.DataFrame:
             why=str(error).splitlines()[0],
             try_="write the file again, or save it as CSV",
         ) from error
-    return pd.DataFrame({name: pd.Series(map(_cell_text, table.column(name).to_pylist()), dtype="str") for name in names})
+    cells = {name: table.column(name).to_pylist() for name in names}
+    for name in names & classes.keys():
+        cells[name] = [_named(value, classes[name]) for value in cells[name]]
+    frame = pd.DataFrame({name: pd.Series(map(_cell_text, column), dtype="str") for name, column in cells.items()})
+    for name, folder, files in unpacked[:1]:
+        frame[name] = pd.Series(files, dtype="str")
+        frame.attrs[PICTURES] = (name, folder)
+    return frame
 
 
-def _is_nested(kind: Any) -> bool:
-    """Lists, structs and raw bytes can be neither an id nor a label; a column of picture bytes is not even read."""
+def _is_text(kind: Any, has_names: bool) -> bool:
+    """What can be an id or a label: plain values, and lists of words, or of numbers that have names."""
     import pyarrow as pa
 
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return bool(pa.types.is_string(kind.value_type) or has_names)
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _may_be_pictures(kind: Any) -> bool:
+    """Bytes, or bytes beside a path, as Hugging Face writes them."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        kind = next((kind.field(place).type for place in range(kind.num_fields) if kind.field(place).name == "bytes"), kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _unpack(path: DataPlace, file: Any, column: str, below: Path) -> tuple[Path, list[str]] | None:
+    """The folder with the pictures of a column, and the file of each row; None where its bytes are no pictures."""
+    import pyarrow.parquet as pq
+
+    pictures = pq.ParquetFile(file)
+    stamp = size_and_time(str(path)) if isinstance(path, Path) else ()
+    folder = below / f"{path.stem}-{digest([str(path), *map(str, stamp), column])[:12]}"
+    if folder.exists():
+        names = [""] * pictures.metadata.num_rows
+        for name in listing.names(folder):
+            names[int(name.partition(".")[0])] = name
+        return folder, names
+    with ExitStack() as stack:
+        building, names = None, []
+        for batch in pictures.iter_batches(batch_size=256, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                data = value.get("bytes") if isinstance(value, dict) else value
+                suffix = next((suffix for mark, suffix in _PICTURE_MARKS.items() if data and data.startswith(mark)), "")
+                names.append(f"{len(names):07d}{suffix}" if suffix else "")
+                if data and suffix:
+                    building = building or stack.enter_context(atomic.build_folder(folder))
+                    (building / names[-1]).write_bytes(data)
+                elif data and building is None:
+                    return None
+    return (folder, names) if building else None
+
+
+def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The class names that Hugging Face keeps beside columns of numbers."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, ValueError, TypeError):
+        return {}
+    named = {name: one.get("feature", one) if isinstance(one, dict) else {} for name, one in features.items()}
+    return {name: one["names"] for name, one in named.items() if isinstance(one, dict) and isinstance(one.get("names"), list)}
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
 
 def _cell_text(value: object) -> str:
-    """A cell as a CSV would hold it: whole floats without their ".0", nothing for null and NaN."""
+    """A cell as a CSV would hold it: whole floats without their ".0", nothing for null and NaN, a list joined by `|`."""
+    if isinstance(value, list):
+        return SEVERAL.join(sorted(map(_cell_text, value)))
     if value is None or value != value:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -211,18 +348,6 @@ def all_dropped(path: DataPlace, count: int, noun: str) -> DataError:
         why="there is nothing left to learn from",
         try_="take some of them back, by lines with an empty value in corrections.csv; or --corrections none",
     )
-
-
-def _refuse_twin_columns(path: DataPlace, columns: Iterable[str]) -> None:
-    names = list(columns)
-    twins = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twins:
-        raise DataError(
-            f"{path.name} has several columns of the same name: {', '.join(map(repr, twins))}",
-            code="duplicate-columns",
-            why="a column is chosen by its name",
-            try_="rename the columns in the header so that each name occurs once",
-        )
 
 
 def name_rows(table: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> list[int]:

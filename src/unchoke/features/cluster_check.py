@@ -200,7 +200,7 @@ def _diagnose(trials: Sequence[NodeTrial], *, own: bool) -> Iterator[Finding]:
 
 
 def _some_pictures(session: Session) -> list[Picture]:
-    frame = scan_samples(data_source(session.settings)).samples.frame
+    frame = scan_samples(data_source(session.settings, session.workspace)).samples.frame
     rows = frame.iloc[:: max(1, len(frame) // _NUM)].head(_NUM)
     pictures = []
     for row in rows.itertuples():

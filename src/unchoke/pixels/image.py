@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import warnings
 from functools import cache
@@ -42,7 +43,7 @@ the limit above, whatever its file weighs."""
 _OF_THE_FILE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
 _ORIENTATION_TAG = 0x0112
 _EXIF_SEARCH_BYTES = 65_536
-PICTURE_FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
+PICTURE_FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 """What is decoded, by content, as Pillow calls it."""
 _PLUGINS = ("PIL.WebPImagePlugin", "PIL.TiffImagePlugin", "PIL.Jpeg2KImagePlugin", "PIL.AvifImagePlugin")
 _POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")
@@ -148,7 +149,10 @@ def picture_formats() -> tuple[str, ...]:
     """Pictures, and nothing else that Pillow would open: it hands PostScript to another program, whatever the file is called."""
     from PIL import Image
 
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it says of a file is raised as well
     Image.preinit()
+    if find_spec("pillow_heif") is not None:
+        import_module("pillow_heif").register_heif_opener()
     for plugin in _PLUGINS:
         if find_spec(plugin) is not None:  # the last of them is newer than the oldest Pillow that will do
             import_module(plugin)
@@ -177,7 +181,10 @@ def open_pillow(source: bytes | BinaryIO) -> Image:
 
 def _unknown_format(data: bytes) -> str:
     if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS:
-        return "a HEIC picture, which cannot be decoded here: convert it to JPEG"
+        known = "HEIF" in picture_formats()
+        return (
+            "a damaged HEIC picture" if known else "a HEIC picture: pip install 'unchoke[heic]' reads it, or convert it to JPEG"
+        )
     if data.startswith(_POSTSCRIPT):
         return "PostScript, which is a program and no picture, and is not run: convert it to PNG"
     return "not an image in a known format"

@@ -40,6 +40,7 @@ from unchoke.training.node_predict import answer_on_nodes
 from unchoke.training.open_models import ChunkAnswer, OpenModel, OpenOptions, answer_here, cut_chunks, open_model
 from unchoke.training.scoring.intervals import LEVEL, fewest_samples, value_intervals, wilson
 from unchoke.training.scoring.predictions import PREDICTIONS_FILE, class_columns, correct_predictions, load_predictions
+from unchoke.training.submission import fill_sample, read_sample
 
 _SHOWN = 20
 
@@ -109,6 +110,7 @@ def predict(
     images: str | Path | Sequence[str | Path],
     *,
     to: str | Path | None = None,
+    like: str | Path | None = None,
     inputs: str | Path | None = None,
     probabilities: bool = False,
     top: int | None = None,
@@ -127,6 +129,7 @@ def predict(
         run: A run: exp_3, 3, latest, best, or an exported folder.
         images: Image files or folders, one or several.
         to: Write the predictions to this CSV file.
+        like: Write them as this sample has it: its ids, columns and order, as a sample_submission.csv wants it.
         inputs: Table with the images' extra columns, for a run trained with `input`.
         probabilities: Give the probability of every class, as `p/NAME`.
         top: Give so many guesses, the likeliest first: `predicted_2`, `confidence_2` and so on.
@@ -148,15 +151,21 @@ def predict(
         'apple'
     """
     listener = on_event or default_listener()
-    options = RowOptions(probabilities, top, unsure_below, level)
     found = find_run(run, out=out)
     found.refuse_masks("unchoke predict")
+    is_class = found.record.task.kind != "regression"
+    options = RowOptions(probabilities or (like is not None and is_class), top, unsure_below, level)
     options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
     paths = list_images([images] if isinstance(images, str | Path) else images)
+    if like is not None and to is None:
+        raise UsageError(
+            "--like without --to", code="option-needs-another", why="it says how a file is written", try_="--to submission.csv"
+        )
+    sample = None if like is None else read_sample(like, paths)
     saved = None
     if to is not None:  # not over a file that is read, nor over the table that the run's workspace was made from
         data = None if found.workspace is None else load_remembered(found.workspace).get("data")
-        sources = [file for file in (*paths, inputs, weights, data) if file is not None]
+        sources = [file for file in (*paths, inputs, like, weights, data) if file is not None]
         saved = output_file(to, option="--to", example=PREDICTIONS_FILE, sources=sources)
     opening = OpenOptions(inputs, weights, device, listener)
     try:
@@ -169,7 +178,9 @@ def predict(
     finally:
         leave_cluster()
     rows = whole_table(paths, by_place, failed)
-    if saved is not None:
+    if saved is not None and sample is not None:
+        saved.write_text(fill_sample(sample, rows, found.record.task.names if is_class else ()))
+    elif saved is not None:
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writeheader()

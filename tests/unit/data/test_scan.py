@@ -78,7 +78,7 @@ def test_flat_folder_refused_table_suggested(make_files: MakeFiles) -> None:
 
 def test_a_folder_without_images_is_refused(make_files: MakeFiles) -> None:
     with refused("no-images", "2 ", "1 "):
-        scan_samples(DataSource(make_files(["cat/readme.txt", "cat/photo.heic"])))
+        scan_samples(DataSource(make_files(["cat/readme.txt", "cat/photo.dng"])))
 
 
 def test_columns_refused_for_folders(make_files: MakeFiles) -> None:
@@ -90,7 +90,7 @@ def test_columns_refused_for_folders(make_files: MakeFiles) -> None:
 
 
 def test_every_oddity_of_a_tree_is_listed_at_once(make_files: MakeFiles) -> None:
-    root = make_files(["a/1.jpg", "a/2.heic", "b/1.jpg", "loose.png", "meta.csv", "a/notes.txt"])
+    root = make_files(["a/1.jpg", "a/2.dng", "b/1.jpg", "loose.png", "meta.csv", "a/notes.txt"])
     (root / "empty").mkdir()
     found = codes(scan_samples(DataSource(root)))
     assert found == {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,43 @@ def test_quoted_cells_keep_commas_quotes_and_line_breaks(tmp_path: Path) -> None
     assert frame["id"].tolist() == ['a,"b"\nc.jpg']
 
 
-def test_latin1_table_refused_with_iconv(tmp_path: Path) -> None:
-    with refused("table-not-utf8", "line 3", "0xe9", f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path / 't.csv'} > "):
-        read_table(write(tmp_path / "t.csv", "id,label\n1,ok\n2,café\n".encode("latin-1")))
+@pytest.mark.parametrize(
+    ("encoding", "told"), [("cp1252", "cp1252, as line 3 holds the byte 0xe9"), ("utf-16", "UTF-16"), ("utf-16-le", "UTF-16")]
+)
+def test_other_encodings_are_recognised_and_said(tmp_path: Path, encoding: str, told: str) -> None:
+    frame = read_table(write(tmp_path / "t.csv", "id,label\n1,ok\n2,café\n".encode(encoding)))
+    assert frame["label"].tolist() == ["ok", "café"]
+    assert frame.attrs["encoding"].startswith(told)
 
 
-def test_utf16_is_recognised_by_its_mark(tmp_path: Path) -> None:
-    with refused("table-not-utf8", "iconv -f UTF-16"):
-        read_table(write(tmp_path / "t.csv", "id,label\n".encode("utf-16")))
+def test_json_lines_lists_and_workbooks(tmp_path: Path) -> None:
+    import pandas as pd
+
+    rows = [{"file_name": "a.jpg", "tags": ["x", "w"], "n": 1.0, "box": {"x": 1}}, {"file_name": "b.jpg", "tags": []}]
+    write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
+    assert read_table(tmp_path / "t.jsonl").to_dict("list") == {
+        "file_name": ["a.jpg", "b.jpg"],
+        "tags": ["w|x", ""],
+        "n": ["1", ""],
+    }
+    write(tmp_path / "t.json", json.dumps({"a.jpg": "cat", "b.jpg": "dog"}))
+    assert read_table(tmp_path / "t.json")["label"].tolist() == ["cat", "dog"]
+    pd.DataFrame({"id": ["01", "2"], "label": [1, 2.5]}).to_excel(tmp_path / "t.xlsx", index=False)
+    assert read_table(tmp_path / "t.xlsx").to_dict("list") == {"id": ["01", "2"], "label": ["1", "2.5"]}
+
+
+def test_pictures_in_parquet_are_unpacked_once(tmp_path: Path) -> None:
+    import pandas as pd
+
+    data = b"\xff\xd8\xff rest"
+    pd.DataFrame({"image": [{"bytes": data, "path": None}] * 2, "label": [0, 1]}).to_parquet(tmp_path / "t.parquet")
+    frame = read_table(tmp_path / "t.parquet", unpack_to=tmp_path / "pictures")
+    column, folder = frame.attrs["pictures"]
+    assert (column, frame["image"].tolist()) == ("image", ["0000000.jpg", "0000001.jpg"])
+    assert [(folder / name).read_bytes() for name in frame["image"]] == [data, data]
+    (folder / "0000000.jpg").write_bytes(b"kept")
+    read_table(tmp_path / "t.parquet", unpack_to=tmp_path / "pictures")
+    assert (folder / "0000000.jpg").read_bytes() == b"kept"
 
 
 @pytest.mark.parametrize("text", ["", "\n"])
@@ -82,8 +112,10 @@ def test_a_file_that_is_no_parquet_is_explained(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with refused("not-a-table", "'t.xlsx'"):
+    with refused("malformed-table", "t.xlsx"):
         read_table(write(tmp_path / "t.xlsx", b"PK"))
+    with refused("not-a-table", "'t.ods'"):
+        read_table(write(tmp_path / "t.ods", b"PK"))
 
 
 def test_none_is_a_word_and_na_is_not() -> None:
