@@ -19,6 +19,7 @@ import unchoke
 from unchoke.cli.completion import complete_run, complete_setting
 from unchoke.cli.showing import Result, hush_profiler, show
 from unchoke.core.settings import OPTIONS, TYPES, flag, flag_off, help_of, options_of
+from unchoke.machine.detect import refuse_absent_device
 
 if TYPE_CHECKING:
     from unchoke.runs.report.console import Console
@@ -54,6 +55,7 @@ def command(app: typer.Typer, name: str, short_help: str = "", heading: str | No
             hush_profiler(values.get("profile") or name == "profile train")
 
             def work(console: Console) -> Result:
+                refuse_absent_device(values.get("device"))
                 if signature.return_annotation is None:
                     found: Result = getattr(unchoke, function.__name__)(on_event=console.on_event, **values)
                     return found

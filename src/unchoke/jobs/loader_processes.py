@@ -12,15 +12,17 @@ import mmap
 import multiprocessing
 import os
 import queue
+import shutil
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from unchoke.core.temporary_folders import keep_scratch
 from unchoke.jobs.attempts import Outcome
 from unchoke.jobs.pool import WorkerPool, main_script_hidden, stop_signals_held_back
 
@@ -78,19 +80,25 @@ class SharedBlock:
     """Memory that this process and its readers both see. Pages nobody writes to take nothing."""
 
     def __init__(self, num_bytes: int) -> None:
+        self._file: Path | None = None
         if hasattr(os, "memfd_create"):  # not bounded by the size of /dev/shm, which containers keep small
             self._fd = os.memfd_create("unchoke-readers")
             self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
         else:
-            self._fd, self.path = tempfile.mkstemp(prefix="unchoke-readers-")
+            self._file = keep_scratch("readers") / "shared"
+            self._fd, self.path = os.open(self._file, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)), str(self._file)
         os.ftruncate(self._fd, num_bytes)
-        self.view = memoryview(mmap.mmap(self._fd, num_bytes))
+        self._map = mmap.mmap(self._fd, num_bytes)
+        self.view = memoryview(self._map)
 
     def close(self) -> None:
         """Give the memory back, as far as nobody looks at it any more."""
         os.close(self._fd)
-        if not hasattr(os, "memfd_create"):
-            Path(self.path).unlink(missing_ok=True)
+        if self._file is not None:
+            with suppress(BufferError):  # whoever took a chunk may still hold it
+                self.view.release()
+                self._map.close()
+            shutil.rmtree(self._file.parent, ignore_errors=True)  # Windows keeps a mapped file: it goes with the process
 
 
 @dataclass

@@ -102,6 +102,17 @@ def random_state(device: torch.device) -> torch.Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
+def why_not_compiled(device: torch.device) -> str:
+    """Why torch compiles nothing for the device here, such as a C++ compiler that is missing; "" where it does."""
+    import torch
+
+    try:
+        torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=device))
+    except Exception as error:  # whatever a compiler that is missing, or half there, makes torch raise
+        return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return ""
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until the device has finished what it was given; a clock read afterwards is honest."""
     import torch

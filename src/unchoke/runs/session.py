@@ -28,6 +28,7 @@ from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
 from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.jobs.cluster.connection import Cluster, cluster_at, leave_cluster
+from unchoke.machine.detect import refuse_absent_device
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.system_errors import refuse_no_addresses
 from unchoke.runs.progress_log import ProgressLog
@@ -168,6 +169,7 @@ def open_session(
 ) -> Iterator[Session]:
     """Own the workspace and settle the settings; unless `telling` says otherwise, what remembers tells others how far it is."""
     refuse_no_addresses()
+    refuse_absent_device(typed.get("device"))
     wait_briefly()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     if typed.get("data") is not None and not isinstance(typed["data"], str | os.PathLike | RemotePlace):

@@ -17,7 +17,7 @@ import pytest
 from errors import refused
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import WorkerDied
-from unchoke.jobs.loader_processes import LoaderProcesses, start_method, worth_processes
+from unchoke.jobs.loader_processes import LoaderProcesses, SharedBlock, start_method, worth_processes
 
 
 @dataclass(frozen=True)
@@ -203,3 +203,17 @@ def test_few_cores_or_few_files_are_left_to_threads() -> None:
     assert not worth_processes(100_000, workers=2)
     assert not worth_processes(100, workers=16)
     assert worth_processes(10_000, workers=16)
+
+
+def test_shared_file_goes_though_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS and Windows, which know no files without a name; Windows keeps one that is mapped."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    block = SharedBlock(4096)
+    held = block.view[:16]
+    held[:3] = b"abc"
+    file = Path(block.path)
+    assert file.read_bytes()[:3] == b"abc"
+    block.close()
+    assert bytes(held[:3]) == b"abc"
+    assert not file.parent.exists()
+    held.release()

@@ -14,6 +14,7 @@ from torch import nn
 from unchoke.core.choices import Choice
 from unchoke.features.cut import NONE, cut_network
 from unchoke.features.encoders import Encoder
+from unchoke.machine.backend import torch_device, why_not_compiled
 from unchoke.machine.policy import LONG, SHORT, UNMEASURED
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
@@ -82,6 +83,10 @@ def choose_loop(session: Session, problem: Problem, part: TrainedPart, *, usual_
     num_steps = settings.epochs * -(-num_train // batch_size)
     lr = choose("lr", usual_lr.value, usual_lr.reason, **usual_lr.evidence)
     body_lr = lr * _BODY_SHARE if part.anything else 0.0
+    compiled = bool(choose("compile", policy.compile, policy.choice("compile").reason, **UNMEASURED))
+    if settings.compile and (why := why_not_compiled(torch_device(policy))):
+        session.warn(f"--compile is left out: {why}")
+        compiled = False
     if body_lr:
         session.chose(Choice("body_lr", body_lr, "pretrained blocks move more slowly than the new head", UNMEASURED))
     return LoopConfig(
@@ -101,7 +106,7 @@ def choose_loop(session: Session, problem: Problem, part: TrainedPart, *, usual_
         class_weights=_class_weights(problem, choose),
         dtype=LONG[choose("train_precision", SHORT[policy.train_dtype], policy.choice("train_dtype").reason)],
         memory_format=_memory_format(session, choose, part.convolutions),
-        compile=bool(choose("compile", policy.compile, policy.choice("compile").reason, **UNMEASURED)),
+        compile=compiled,
         grad_ckpt=bool(choose("grad_ckpt", False, "activations are kept unless memory is too small for them")),
         batch_norm=_batch_norm(choose) if part.batch_norm else "frozen",
         patience=settings.patience or 0,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from children import same_imports
 from unchoke.core.events import Chosen
 from unchoke.core.settings import Settings
 from unchoke.core.workspace import Workspace
@@ -14,6 +17,7 @@ from unchoke.features.encoders import bare_encoder
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
+from unchoke.training.network import loop_choices
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopConfig
 
@@ -100,3 +104,21 @@ def test_choosing_twice_gives_the_same_loop(tmp_path):
 )
 def test_only_what_trains_is_looked_at(encoder, cut, part):
     assert TrainedPart.of(bare_encoder(encoder), cut) == part
+
+
+def test_compile_without_compiler_is_left_out(tmp_path: Path) -> None:
+    """In a process of its own: torch looks for the compiler once."""
+    code = (
+        "import torch; from unchoke.machine.backend import why_not_compiled; "
+        "print(why_not_compiled(torch.device('cpu'))); print(why_not_compiled(torch.device('cpu')))"
+    )
+    env = {**same_imports(), "CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert "compiler" in said.splitlines()[0].lower()
+
+
+def test_run_without_compiler_trains_uncompiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_choices, "why_not_compiled", lambda device: "no C++ compiler")
+    assert not chosen({"cut": "-4", "compile": True}, problem(200), tmp_path)[0].compile
+    monkeypatch.setattr(loop_choices, "why_not_compiled", lambda device: "")
+    assert chosen({"cut": "-4", "compile": True}, problem(200), tmp_path)[0].compile
