@@ -135,12 +135,12 @@ def parse_strides(value: Any) -> Any:
 
 
 def parse_normalise(value: Any) -> str:
-    """`none`, `max`, `max:all`, `percentile`, `percentile:LOW,HIGH`, a number, or NAME=NUMBER for each band."""
+    """`none`, `max`, `max:sample`, `percentile`, `percentile:LOW,HIGH`, a number, or NAME=NUMBER for each band."""
     text = str(value).strip()
     number = r"[0-9]+(?:\.[0-9]+)?"
-    forms = rf"none|max(?::all)?|percentile(?::{number},{number})?|{number}|[^=,]+={number}(?:,[^=,]+={number})*"
+    forms = rf"none|max(?::all|:sample)?|percentile(?::{number},{number})?|{number}|[^=,]+={number}(?:,[^=,]+={number})*"
     if not re.fullmatch(forms, text):
-        raise ValueError("should be none, max, max:all, percentile, percentile:2,98, a number like 10000, or B2=10000,B3=9000")
+        raise ValueError("should be none, max, max:sample, percentile, percentile:2,98, a number like 10000, or B2=10000,B3=9000")
     return text
 
 

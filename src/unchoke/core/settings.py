@@ -295,7 +295,7 @@ class Settings:
     normalise: Annotated[
         Annotated[str, ValueParser(parse_normalise)] | None,
         _scenes(
-            "none, max (of a sample where a scene is large), max:all, percentile, percentile:2,98, a number, "
+            "none, max, max:sample (of a part of a large scene), percentile, percentile:2,98, a number, "
             "or B2=10000,B3=9000: what bands are divided by.",
             brief="What bands are divided by: max, percentile, a number.",
         ),

@@ -114,8 +114,10 @@ def measure_scales(
     Scenes in `known` are not read again.
     """
 
+    inner = max(1, threads // max(1, len(facts)))
+
     def measure(scene: SceneFacts) -> SceneScale:
-        return (known or {}).get(scene.scene_id) or measure_scale(scene, how, pool=pool)
+        return (known or {}).get(scene.scene_id) or measure_scale(scene, how, pool=pool, threads=inner)
 
     return _each(measure, facts, [one.scene for one in facts], threads=threads, stage="scale")
 

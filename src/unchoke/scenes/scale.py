@@ -1,7 +1,7 @@
 """What the bands of a scene are divided by: one set of constants per scene, the same for every window of it.
 
-A scene and a word for the way come in, constants go out; they are measured once, on all pixels of a small scene or on a bounded
-sample of whole blocks spread evenly over a large one. Applying them is plain float32 arithmetic.
+A scene and a word for the way come in, constants go out; they are measured once: maxima on all pixels, percentiles on those of a
+small scene or on a bounded sample of whole blocks spread evenly over a large one. Applying them is plain float32 arithmetic.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core.ahead import map_ahead
 from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.units import format_count
@@ -23,7 +24,7 @@ from unchoke.scenes.scene_facts import SceneFacts
 
 PERCENTILES = (2.0, 98.0)
 SAMPLE_PX = 4 << 20
-"""A scene up to this many pixels is measured whole; of a larger one, about as many are read."""
+"""A scene up to this many pixels is measured whole; of a larger one, a sample is about as many."""
 _SMALLEST_PIECE_PX, _LARGEST_PIECE_PX = 1 << 16, 1 << 18
 
 
@@ -45,19 +46,29 @@ class SceneScale:
         return cls(values["kind"], tuple(values["divide"]), tuple(values["low"]))
 
 
-def measure_scale(facts: SceneFacts, how: str, *, pool: HandlePool) -> SceneScale:
-    """The constants of a scene: `how` is none, max, max:all, percentile[:LOW,HIGH], a number, or NAME=NUMBER for each band.
+def measure_scale(facts: SceneFacts, how: str, *, pool: HandlePool, threads: int = 1) -> SceneScale:
+    """The constants of a scene: `how` is none, max, max:sample, percentile[:LOW,HIGH], a number, or NAME=NUMBER for each band.
 
-    max and percentile look at valid pixels and physical values: those of a sample where the scene is large; max:all looks at all.
-    A band without a valid pixel, or of one value, is left as it is.
+    They are measured on valid pixels and physical values: max on all (max:all is the same), the others on a sample of a large
+    scene. A band without a valid pixel, or of one value, is left as it is.
     """
     num_bands = facts.num_bands
     kind, _, given = how.partition(":")
     if kind == "none":
         return SceneScale("none", (1.0,) * num_bands, (0.0,) * num_bands)
     if kind == "max":
-        found = _pieces(facts, _sample_boxes(facts), pool) if given else _sample(facts, pool)
-        return SceneScale("max", _measure_max(found, num_bands), (0.0,) * num_bands)
+        if given == "sample":
+            highest = [values.max(axis=1) for values in _sample(facts, pool)]
+        else:
+
+            def look(box: Box) -> NDArray[np.float32] | None:
+                return next((values.max(axis=1) for values in _pieces(facts, [box], pool)), None)
+
+            found = map_ahead(look, _sample_boxes(facts), threads=threads if threads > 1 else 0, ahead=4 * threads)
+            highest = [values for values in found if values is not None]
+        most = np.max(highest, axis=0) if highest else np.zeros(num_bands, np.float32)
+        divide = tuple(float(value) if np.isfinite(value) and value > 0 else 1.0 for value in most)
+        return SceneScale("max", divide, (0.0,) * num_bands)
     if kind == "percentile":
         return _measure_percentiles(facts, _percentiles(given, how), pool)
     return SceneScale("given", _given(facts.band_names, how), (0.0,) * num_bands)
@@ -91,7 +102,7 @@ def to_physical(stored: NDArray[Any], facts: SceneFacts) -> NDArray[np.float32]:
 
 def sampled_share(facts: SceneFacts, how: str) -> float:
     """The share of a scene's pixels that its constants are measured on; 1 where all are read, or none need be."""
-    return 1 / _times(facts) if how.partition(":")[0] in ("max", "percentile") and how != "max:all" else 1.0
+    return 1 / _times(facts) if how == "max:sample" or how.startswith("percentile") else 1.0
 
 
 def sampling_text(scenes: Sequence[SceneFacts], how: str) -> str:
@@ -100,20 +111,13 @@ def sampling_text(scenes: Sequence[SceneFacts], how: str) -> str:
     if not shares:
         return ""
     of = f"of {format_count(len(shares), 'large scene')} " if len(shares) < len(scenes) else ""
-    above = "" if how != "max" else ", so single values may lie above 1; --normalise max:all reads them all"
+    above = "" if how != "max:sample" else ", so single values may lie above 1; --normalise max reads them all"
     return f"sampled: {of}{100 * min(shares):.2g} % of the pixels were read{above}"
 
 
 def _times(facts: SceneFacts) -> int:
     """Every how many pieces of a scene one is sampled."""
     return max(1, round(facts.num_pixels / SAMPLE_PX))
-
-
-def _measure_max(found: Iterable[NDArray[np.float32]], num_bands: int) -> tuple[float, ...]:
-    highest = np.full(num_bands, -np.inf, np.float32)
-    for values in found:
-        np.maximum(highest, values.max(axis=1), out=highest)
-    return tuple(float(value) if np.isfinite(value) and value > 0 else 1.0 for value in highest)
 
 
 def _measure_percentiles(facts: SceneFacts, percentiles: tuple[float, float], pool: HandlePool) -> SceneScale:

@@ -80,7 +80,7 @@ def test_large_scene_scale_from_bounded_sample(
     monkeypatch.setattr(scale, "SAMPLE_PX", 16 * 16 * 16)
     monkeypatch.setattr(scale, "_SMALLEST_PIECE_PX", 1)
     facts = make_scene((1, 128, 128), tiled=True, blockxsize=16, blockysize=16)
-    measure_scale(facts, "max", pool=counting_pool)
+    measure_scale(facts, "max:sample", pool=counting_pool)
     assert len(counting_pool.blocks) == len(set(counting_pool.blocks)) == 16
     assert len({row for _, row, _ in counting_pool.blocks}) > 4
     assert len({column for _, _, column in counting_pool.blocks}) > 4
@@ -94,7 +94,7 @@ def test_where_the_sample_meets_only_nodata_more_is_read(
     pixels = np.zeros((1, 64, 64), np.uint16)
     pixels[0, 40, 37] = 77
     facts = make_scene(pixels, nodata=0, tiled=True, blockxsize=16, blockysize=16)
-    assert measure_scale(facts, "max", pool=pool).divide == (77.0,)
+    assert measure_scale(facts, "max:sample", pool=pool).divide == (77.0,)
 
 
 def test_normalise_float32_invalid_zero() -> None:
@@ -121,13 +121,13 @@ def test_maximum_of_all_or_sampled(make_scene: MakeScene, pool: HandlePool, monk
     pixels = np.full((1, 64, 64), 50, np.uint16)
     pixels[0, 20, 20] = 77  # in a piece that the sample passes over
     facts = make_scene(pixels, tiled=True, blockxsize=16, blockysize=16)
-    assert measure_scale(facts, "max", pool=pool).divide == (50.0,)
-    assert measure_scale(facts, "max:all", pool=pool).divide == (77.0,)
-    assert scale.sampled_share(facts, "max") == 0.25
-    assert "25 %" in scale.sampling_text([facts], "max")
-    assert "25 %" in scale.sampling_text([facts], "percentile:2,98") != scale.sampling_text([facts], "max")
-    assert scale.sampling_text([facts], "max:all") == scale.sampling_text([facts], "none") == ""
+    assert measure_scale(facts, "max:sample", pool=pool).divide == (50.0,)
+    assert measure_scale(facts, "max", pool=pool).divide == measure_scale(facts, "max", pool=pool, threads=3).divide == (77.0,)
+    assert scale.sampled_share(facts, "max:sample") == 0.25
+    assert "25 %" in scale.sampling_text([facts], "max:sample")
+    assert "25 %" in scale.sampling_text([facts], "percentile:2,98") != scale.sampling_text([facts], "max:sample")
+    assert scale.sampling_text([facts], "max") == scale.sampling_text([facts], "none") == ""
 
 
 def test_whole_measured_scene_mentions_no_sample(make_scene: MakeScene) -> None:
-    assert scale.sampling_text([make_scene((1, 64, 64))], "max") == ""
+    assert scale.sampling_text([make_scene((1, 64, 64))], "max:sample") == ""

@@ -218,10 +218,10 @@ def _choose_scales(
     `tiles/scales.json` keeps the figures, so that a second run need not read the scenes again.
     """
     how, file = session.settings.normalise or DEFAULT_NORMALISE, tiles_folder(session) / "scales.json"
-    keys = {}
+    keys, measured = {}, "max:all" if how == "max" else how  # earlier files have maxima of samples under "max"
     for one in facts:
         bands = [[band.name, band.number, str(band.nodata), band.scale, band.offset] for band in one.bands]
-        keys[one.scene_id] = digest([one.content, how, bands, asdict(one.grid), one.resampling])[:32]
+        keys[one.scene_id] = digest([one.content, measured, bands, asdict(one.grid), one.resampling])[:32]
     kept: dict[str, SceneScale] = {}
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, DamagedFile):  # they are measured again
         kept = {key: SceneScale.from_dict(one) for key, one in checksums.load_checked_json(file).items()}
