@@ -63,3 +63,27 @@ def test_predictions_are_pngs_of_the_same_palette(trained: Path, tmp_path: Path)
     with Image.open(drawn.masks[0]["classes"]) as picture, Image.open(trained / "photos" / "0.jpg") as photo:
         assert (picture.mode, picture.size) == ("P", photo.size)
         assert picture.getpalette()[:6] == [value for colour in COLOURS for value in colour]
+
+
+def test_embeddings_of_64_bands_are_bands(tmp_path: Path) -> None:
+    """Two directions in 64 dimensions with noise; pixels without an embedding are not a number."""
+    rasterio = pytest.importorskip("rasterio")
+    directions = np.random.default_rng(1).normal(size=(2, 64))
+    (tmp_path / "scenes").mkdir()
+    (tmp_path / "labels").mkdir()
+    for number in range(6):
+        draw, label = np.random.default_rng(number), np.zeros((64, 72), np.uint8)
+        top, left = draw.integers(0, 30, 2)
+        label[top : top + 30, left : left + 30] = 1
+        bands = (directions[label].transpose(2, 0, 1) + draw.normal(0, 0.5, (64, 64, 72))).astype(np.float32)
+        bands[:, :4, :4] = np.nan
+        place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500_000 + 3000 * number, 0, -10, 5_000_000)}
+        for name, values in (("scenes", bands), ("labels", label[None])):
+            profile = {"driver": "GTiff", "height": 64, "width": 72, "count": len(values), "dtype": values.dtype, **place}
+            with rasterio.open(tmp_path / name / f"{number}.tif", "w", **profile) as file:
+                file.write(values)
+                file.descriptions = tuple(f"A{band:02d}" for band in range(len(values)))
+    options: dict[str, Any] = {"label": str(tmp_path / "labels"), "patch_size": 64, "overlap": 0, "epochs": 1, "engine": "torch"}
+    result = segment_train(str(tmp_path / "scenes"), out=tmp_path / "out", on_event=ignore, **options)
+    assert len(result.record["data"]["bands"]) == 64
+    assert result.record["metrics"]["test"]["mean_iou"]["value"] > 0.9

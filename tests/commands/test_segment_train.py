@@ -17,7 +17,7 @@ from errors import refused
 from unchoke.core.events import Chosen, Event, Note, Progress, ignore
 from unchoke.curation.curate import curate
 from unchoke.exports.export_model import export
-from unchoke.masks.grow_trees import GrownTrees
+from unchoke.masks.pixel_trees import PixelScorer
 from unchoke.masks.segment_predict import segment_predict
 from unchoke.masks.segment_train import SegmentResult, segment_train
 from unchoke.masks.trained_segmenter import load_segmenter
@@ -143,9 +143,9 @@ def test_train_patches_are_scored_by_out_of_fold_trees(data: Path, tmp_path: Pat
     result = run(noisy, tmp_path / "out", tiny_weights, epochs=1)
     folder = result.workspace / "patches"
     (file,), (pixels,) = folder.glob("scores-*.npy"), folder.glob("pixels-*.npy")
-    grown = GrownTrees.from_dict(load_checkpoint(folder / f"{file.stem}-trees.pt"))
+    scorer = PixelScorer.from_dict(load_checkpoint(folder / f"{file.stem}-trees.pt"))
     kept = zip(np.load(pixels), np.load(file), strict=True)
-    same = [np.array_equal(grown.scoring.scores(bands), scores) for bands, scores in kept]
+    same = [np.array_equal(scorer.scores(bands), scores) for bands, scores in kept]
     splits = result.record["data"]["splits"]
     assert sum(same) == splits["val"] + splits["test"]
     assert load_segmenter(result.folder).scorer is not None

@@ -1,19 +1,22 @@
-"""Grows trees on the bands of single pixels (scikit-learn, seconds) and keeps what they say of every patch.
+"""Trees on the bands of single pixels (scikit-learn, seconds), and what they say of every patch.
 
-In: patches with their standardised pixels, masks and sides. Out: `PixelTrees` grown on the train side, and their scores of every
-patch in one memory-mapped array. A patch that trains is scored by trees that have not seen its scene: a decoder that is shown the
-scores then learns how far to trust them elsewhere. The same patches give the same bytes, on any number of cores.
+In: patches with their standardised pixels, masks and splits. Out: trees grown on the train split, and their scores of every patch
+in one memory-mapped array; and, to compare with, trees of ordinary size that see means over windows as well. A patch that trains is
+scored by trees that have not seen its scene: a decoder that is shown the scores then learns how far to trust them elsewhere. The
+same patches give the same bytes, on any number of cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, missing_extra
@@ -27,11 +30,16 @@ from unchoke.runs.session import Session
 from unchoke.scenes.scene_facts import IGNORE
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 
-VERSION = "trees and an index, version 1"
+VERSION = "trees and an index, version 2"
 NUM_FOLDS = 4
 _MOST_PIXELS, _MOST_PATCHES = 50_000, 512
 _NUM_ROUNDS, _MOST_TREES, _FEWEST_ROUNDS = 40, 120, 10
 _CHECKED_PIXELS = 2_000
+WINDOWS_PX = (5, 15)
+_BASELINE_ROUNDS, _BASELINE_LEAVES = 100, 31
+"""scikit-learn's own defaults."""
+_PIXEL_TREE_S = 2e-8
+Predict = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +56,9 @@ class PixelSample:
         return PixelSample(self.bands[own], self.classes[own], self.positions[own])
 
 
-def sample_pixels(arrays: PatchArrays, patches: Sequence[Patch]) -> PixelSample:
+def sample_pixels(
+    arrays: PatchArrays, patches: Sequence[Patch], features: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
+) -> PixelSample:
     """As many pixels of each patch that trains, drawn by its id; where patches are very many, of some of them."""
     train = [place for place, patch in enumerate(patches) if patch.split == "train"]
     train = sorted(train, key=lambda place: hash_int("trees", patches[place].patch_id))[:_MOST_PATCHES]
@@ -60,7 +70,7 @@ def sample_pixels(arrays: PatchArrays, patches: Sequence[Patch]) -> PixelSample:
         known = np.flatnonzero(mask != IGNORE)
         drawn = np.random.default_rng(hash_int("pixels", patches[place].patch_id)).permutation(known)[:each]
         drawn.sort()
-        bands = arrays.pixels(at)[0].reshape(-1, mask.size)[:, drawn].T.astype(np.float32)
+        bands = features(arrays.pixels(at)[0]).reshape(-1, mask.size)[:, drawn].T.astype(np.float32)
         parts.append((bands, mask[drawn], np.full(len(drawn), place, np.int64)))
     return PixelSample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
@@ -106,17 +116,53 @@ def grow_trees(sample: PixelSample, num_classes: int) -> PixelTrees | None:
 
 
 def _fit(sample: PixelSample, num_classes: int) -> Any:
+    rounds = _NUM_ROUNDS if num_classes == 2 else min(_NUM_ROUNDS, max(_FEWEST_ROUNDS, _MOST_TREES // num_classes))
+    return _boosted(sample.bands, sample.classes, max_iter=rounds, max_leaf_nodes=NUM_LEAVES)
+
+
+def _boosted(rows: NDArray[np.float32], classes: NDArray[np.uint8], **size: int) -> Any:
     try:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise missing_extra("scikit-learn", extra="segment", purpose="the per-pixel baseline of masks") from error
-    rounds = _NUM_ROUNDS if num_classes == 2 else min(_NUM_ROUNDS, max(_FEWEST_ROUNDS, _MOST_TREES // num_classes))
-    model = HistGradientBoostingClassifier(
-        max_iter=rounds, max_leaf_nodes=NUM_LEAVES, early_stopping=False, random_state=0, categorical_features=None
-    )
+    model = HistGradientBoostingClassifier(early_stopping=False, random_state=0, categorical_features=None, **size)
     with threadpool_limits(1, user_api="openmp"):  # small trees: threads that wait for each other cost more than they bring
-        return model.fit(sample.bands, sample.classes)
+        return model.fit(rows, classes)
+
+
+def window_means(bands_chw: NDArray[Any]) -> NDArray[np.float32]:
+    """(features, h, w): the bands, and the mean of each over windows of several sizes."""
+    bands = torch.from_numpy(bands_chw.astype(np.float32))[None]
+    means = [F.avg_pool2d(F.pad(bands, (side // 2,) * 4, mode="replicate"), side, stride=1) for side in WINDOWS_PX]
+    found: NDArray[np.float32] = torch.cat([bands, *means], dim=1)[0].numpy()
+    return found
+
+
+def grow_baseline(arrays: PatchArrays, patches: Sequence[Patch], num_classes: int) -> Predict | None:
+    """What trees of ordinary size over bands and window means say: positions to probabilities. None for one class alone."""
+    sample = sample_pixels(arrays, patches, window_means)
+    known = np.unique(sample.classes)
+    if len(known) < 2:
+        return None
+    rounds = _BASELINE_ROUNDS if len(known) == 2 else max(_FEWEST_ROUNDS, 3 * _BASELINE_ROUNDS // len(known))
+    model = _boosted(sample.bands, sample.classes, max_iter=rounds, max_leaf_nodes=_BASELINE_LEAVES)
+
+    def predict(positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        pixels = arrays.pixels(positions)
+        found = np.zeros((len(pixels), num_classes, *pixels.shape[2:]), np.float32)
+        for place, patch in enumerate(pixels):
+            rows = window_means(patch).reshape(-1, patch[0].size).T
+            found[place, known] = model.predict_proba(rows).T.reshape(len(known), *patch.shape[1:])
+        return found
+
+    return predict
+
+
+def baseline_seconds(num_patches: int, patch_px: int, num_classes: int) -> float:
+    """How long it takes to judge the baseline, roughly, on one core."""
+    trees = _BASELINE_ROUNDS if num_classes == 2 else max(_FEWEST_ROUNDS * num_classes, 3 * _BASELINE_ROUNDS)
+    return num_patches * patch_px**2 * trees * _PIXEL_TREE_S
 
 
 def _unreadable(fact: str) -> MachineError:
@@ -128,25 +174,12 @@ def _unreadable(fact: str) -> MachineError:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class GrownTrees:
-    """`plain` are those of the whole train side, to compare with. `scoring` are the mean of one set for each fold, grown without
-    it (what sets that saw different scenes agree on holds elsewhere more often), with the best index of two bands.
+def keep_scores(session: Session, material: PatchMaterial) -> PixelScorer | None:
+    """Trees of the train split, their scores of all patches put into the material; None where one class alone was seen.
+
+    They are the mean of one set for each fold, grown without it (what sets that saw different scenes agree on holds elsewhere
+    more often), with the best index of two bands.
     """
-
-    plain: PixelTrees
-    scoring: PixelScorer
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"plain": self.plain.to_dict(), "scoring": self.scoring.to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> GrownTrees:
-        return cls(PixelTrees.from_dict(values["plain"]), PixelScorer.from_dict(values["scoring"]))
-
-
-def keep_scores(session: Session, material: PatchMaterial) -> GrownTrees | None:
-    """Trees of the train side, their scores of all patches put into the material; None where one class alone was seen."""
     folder = session.workspace.root / "patches"
     key = digest([VERSION, material.digest, [_MOST_PIXELS, _NUM_ROUNDS, NUM_FOLDS]])
     trees_file = folder / f"scores-{key[:8]}-trees.pt"
@@ -154,10 +187,10 @@ def keep_scores(session: Session, material: PatchMaterial) -> GrownTrees | None:
         if not holds(folder, "scores", key) and not _build_scores(session, folder, material, key=key, trees_file=trees_file):
             session.chose(Choice("trees", "none", "the labelled pixels of the patches that train are all of one class"))
             return None
-        grown = GrownTrees.from_dict(load_checkpoint(trees_file))
+        scorer = PixelScorer.from_dict(load_checkpoint(trees_file))
     rows = MappedRows(folder / f"scores-{key[:8]}.npy", np.arange(len(material.patches)))
     material.arrays = replace(material.arrays, score_rows=rows)
-    return grown
+    return scorer
 
 
 def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, key: str, trees_file: Path) -> bool:
@@ -170,16 +203,16 @@ def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, ke
     if len(material.class_names) == 2 and material.normalise == "none":
         index = find_index(sample.bands, sample.classes, material.standard)
     without = _grow_without(sample, folds, plain)
-    grown = GrownTrees(plain, PixelScorer(PixelTrees.mean(without), index))
+    mean = PixelScorer(PixelTrees.mean(without), index)
     places = {patch.patch_id: place for place, patch in enumerate(material.patches)}
 
     def read(patch: Patch) -> NDArray[np.float16]:
         place = places[patch.patch_id]
-        scorer = grown.scoring if folds[place] < 0 else PixelScorer(without[int(folds[place])], index)
+        scorer = mean if folds[place] < 0 else PixelScorer(without[int(folds[place])], index)
         return scorer.scores(material.arrays.pixels(np.array([place]))[0])
 
     def save_trees(_: Path) -> Path:
-        save_tensors(trees_file, grown.to_dict())
+        save_tensors(trees_file, mean.to_dict())
         return trees_file
 
     side = material.spec.patch_px

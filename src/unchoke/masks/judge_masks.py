@@ -9,17 +9,16 @@ network, are judged on the very same pixels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
-from unchoke.core.record import BaselineRecord, BaselineScore, ClassRecord
-from unchoke.masks.mask_objective import IGNORE
+from unchoke.core.record import BaselineRecord, BaselineScore, ClassRecord, Interval
+from unchoke.masks.mask_objective import IGNORE, ious
 from unchoke.masks.patches import Patch
-from unchoke.masks.pixel_trees import PixelTrees
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.stitch import plan_stitch, stitch
 from unchoke.scenes.expression import parse_expression
@@ -35,6 +34,9 @@ Rule = Callable[[SceneFacts, Box], NDArray[np.uint8]]
 JUDGED = ("val", "test")
 _BATCH = 8
 """Patches that are judged at once."""
+FEWEST_SCENES = 4
+"""Drawing again from fewer scenes says nothing of others."""
+_DRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -46,25 +48,24 @@ class MaskScores:
     pixel_accuracy: float | None
     per_class: list[ClassRecord]
     confusion: list[list[int]]
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """95 % intervals of figures by name, over scenes; none where there are few."""
 
     @property
     def num_pixels(self) -> int:
         return sum(map(sum, self.confusion))
 
-    def metrics(self) -> dict[str, float | None]:
+    def metrics(self) -> dict[str, Interval]:
         """By name, as a record keeps them."""
-        found: dict[str, float | None] = {
-            "mean_iou": self.mean_iou,
-            "macro_f1": self.macro_f1,
-            "pixel_accuracy": self.pixel_accuracy,
-        }
+        found = {"mean_iou": self.mean_iou, "macro_f1": self.macro_f1, "pixel_accuracy": self.pixel_accuracy}
         for row in self.per_class:
             found |= {f"iou/{row.name}": row.iou, f"f1/{row.name}": row.f1}
-        return found
+        return {name: Interval(value, *self.intervals.get(name, ())) for name, value in found.items()}
 
 
-def mask_scores(confusion: NDArray[np.int64], class_names: Sequence[str]) -> MaskScores:
-    """Figures from counts of pixels by their true class (rows) and the mask's (columns)."""
+def mask_scores(by_scene: Sequence[NDArray[np.int64]], class_names: Sequence[str]) -> MaskScores:
+    """Figures from each scene's counts of pixels by their true class (rows) and the mask's (columns)."""
+    confusion = np.stack(by_scene).sum(axis=0)
     if not confusion.any():
         return MaskScores(None, None, None, [], confusion.tolist())
     truths, claims, rates = confusion.sum(axis=1), confusion.sum(axis=0), class_rates(confusion)
@@ -88,7 +89,21 @@ def mask_scores(confusion: NDArray[np.int64], class_names: Sequence[str]) -> Mas
         pixel_accuracy=float(np.trace(confusion) / confusion.sum()),
         per_class=rows,
         confusion=confusion.tolist(),
+        intervals=_intervals(np.stack(by_scene), class_names) if len(by_scene) >= FEWEST_SCENES else {},
     )
+
+
+def _intervals(by_scene: NDArray[np.int64], class_names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """95 % intervals from scenes drawn again with replacement: pixels of one scene are alike, scenes are not."""
+    num = len(by_scene)
+    draws = np.random.default_rng(0).multinomial(num, np.full(num, 1 / num), size=_DRAWS)
+    drawn = np.tensordot(draws, by_scene, axes=1).astype(np.float64)
+    each = np.stack([ious(confusion) for confusion in drawn])
+    each = each[np.isfinite(each).any(axis=1)]
+    figures = {"mean_iou": np.nanmean(each, axis=1)}
+    figures |= {f"iou/{name}": each[np.isfinite(each[:, place]), place] for place, name in enumerate(class_names)}
+    limits = {name: np.percentile(values, (2.5, 97.5)) for name, values in figures.items() if len(values) > _DRAWS // 2}
+    return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
 
 
 def stitched_bands(
@@ -132,19 +147,22 @@ def judge_masks(
     found: dict[str, MaskScores] = {}
     num_classes = len(class_names)
     for split in splits:
-        confusion = np.zeros((num_classes, num_classes), np.int64)
+        by_scene = []
         for scene in facts:
             own = [(number, one) for number, one in enumerate(patches) if (one.split, one.scene_id) == (split, scene.scene_id)]
             if not own:
                 continue
+            confusion = np.zeros((num_classes, num_classes), np.int64)
             bands = stitched_bands(scene, own, predict, num_classes=num_classes, overlap_px=overlap_px, batch=batch)
             for band, classes in bands:
                 answer = classes if rule is None else np.where(classes == IGNORE, IGNORE, rule(scene, band))
                 truth = read_mask(scene.scene_id, band)
                 judged = (truth != IGNORE) & (answer != IGNORE)
                 confusion += confusion_matrix(truth[judged], answer[judged], num_classes=num_classes)
-        if confusion.any():
-            found[split] = mask_scores(confusion, class_names)
+            if confusion.any():
+                by_scene.append(confusion)
+        if by_scene:
+            found[split] = mask_scores(by_scene, class_names)
     return found
 
 
@@ -162,16 +180,11 @@ def judge_material(material: PatchMaterial, predict: Predict, *, rule: Rule | No
     )
 
 
-def judge_trees(material: PatchMaterial, trees: PixelTrees) -> BaselineRecord:
-    """Trees over the bands of single pixels, by themselves."""
-
-    def predict(positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        scores = np.stack([trees.scores(patch) for patch in material.arrays.pixels(positions)]).astype(np.float32)
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: NDArray[np.float32] = shares / shares.sum(axis=1, keepdims=True)
-        return probabilities
-
-    return _recorded("gradient-boosted trees on the bands of each pixel", judge_material(material, predict))
+def judge_trees(material: PatchMaterial, predict: Predict) -> BaselineRecord:
+    """Trees over the bands of pixels and their surroundings, by themselves."""
+    return _recorded(
+        "gradient-boosted trees on the bands of each pixel and their means around it", judge_material(material, predict)
+    )
 
 
 def judge_expression(material: PatchMaterial, text: str) -> BaselineRecord:

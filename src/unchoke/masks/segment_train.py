@@ -9,6 +9,8 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,22 @@ from unchoke.core import atomic
 from unchoke.core.choices import Choice
 from unchoke.core.errors import Interrupted, MachineError, UsageError
 from unchoke.core.events import OnEvent
-from unchoke.core.record import DataRecord, EncoderRecord, Interval, PatchesRecord, RunRecord, TaskRecord
+from unchoke.core.record import DataRecord, EncoderRecord, PatchesRecord, RunRecord, TaskRecord
 from unchoke.core.settings import OF_TILES, flag
-from unchoke.core.units import format_count
+from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import DEFAULT_ROOT, out_option
 from unchoke.features.cut import END, NONE
 from unchoke.features.extraction import Extraction
 from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
-from unchoke.masks.grow_trees import GrownTrees, keep_scores
-from unchoke.masks.judge_masks import MaskScores, Predict, judge_expression, judge_material, judge_trees
+from unchoke.masks.grow_trees import baseline_seconds, grow_baseline, keep_scores
+from unchoke.masks.judge_masks import FEWEST_SCENES, JUDGED, MaskScores, Predict, judge_expression, judge_material, judge_trees
 from unchoke.masks.mask_job import shown_pixels, shown_rows
 from unchoke.masks.mask_objective import ious
 from unchoke.masks.mask_pictures import build_gallery, choose_samples, stitched_samples
-from unchoke.masks.mask_trainer import MaskTrainer
+from unchoke.masks.mask_trainer import MaskTrainer, judge_spreads
 from unchoke.masks.patch_features import extract_pyramids
+from unchoke.masks.pixel_trees import PixelScorer
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.masks.segmenter import PYRAMID, WHOLE
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
@@ -48,6 +51,10 @@ from unchoke.training.step_profiler import profiled_if_asked
 
 _BATCH = 8
 """Patches that are judged at once."""
+_TREES_JUDGED_ON = 256
+_TREES_GAIN = 0.02
+"""Trees join the decoder if their mean IoU is above that of the commonest class by this."""
+_LONGEST_BASELINE_S = 300.0
 _WHOLE_PHOTO_PX = 1 << 20
 """Photos up to this size are shown as a whole."""
 
@@ -123,18 +130,34 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
     features = None if settings.cut == WHOLE else extract_pyramids(session, material)
     session.remember_settings()
     trees = _grow(session, material)
-    trainer = MaskTrainer(session, material, features, trees.scoring if trees else None)
+    trainer = MaskTrainer(session, material, features, trees)
     record, already_done = _run(session, material, features, trees, trainer, notes)
     return SegmentResult(record, session.workspace.root, already_done)
 
 
-def _grow(session: Session, material: PatchMaterial) -> GrownTrees | None:
-    """Trees over single pixels; None, with a word, where scikit-learn is lacking or there is nothing to tell apart."""
+def _grow(session: Session, material: PatchMaterial) -> PixelScorer | None:
+    """Trees over single pixels that the decoder begins with; None where they know no more than the commonest class does.
+
+    That is judged on val patches, or on those that train, each scored by trees that have not seen it. Without scikit-learn it is
+    said that they are lacking.
+    """
     try:
         trees = keep_scores(session, material)
     except MachineError as error:
         session.warn(f"{error.what}; the decoder goes without the trees, and is not compared with them: {error.try_}")
         trees = None
+    if trees is not None:
+        names, patches = material.class_names, material.patches
+        split = "val" if any(patch.split == "val" for patch in patches) else "train"
+        places = np.array([place for place, patch in enumerate(patches) if patch.split == split][:_TREES_JUDGED_ON], np.int64)
+        reached = max(judge_spreads(material.arrays, places, len(names)).values())
+        counts = material.arrays.counts(places)[:, : len(names)].sum(axis=0)
+        constant = float(counts.max() / max(1, counts.sum()) / max(1, (counts > 0).sum()))
+        if reached < constant + _TREES_GAIN:
+            trees = None
+            material.arrays = replace(material.arrays, score_rows=None)
+        said = f"the trees' mean IoU on {split} patches is {reached:.3f}, that of the commonest class {constant:.3f}"
+        session.chose(Choice("pixel_trees", "none" if trees is None else "join", said))
     sees = "maps, bands" if trees is None else "maps, bands, trees"
     reason = (
         "maps begin at a fraction of the size and lose each pixel's spectrum: the bands and what trees make of them join last"
@@ -147,7 +170,7 @@ def _run(
     session: Session,
     material: PatchMaterial,
     features: Extraction | None,
-    trees: GrownTrees | None,
+    trees: PixelScorer | None,
     trainer: Trainer,
     notes: Sequence[str],
 ) -> tuple[RunRecord, bool]:
@@ -190,13 +213,22 @@ def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMater
     return lambda positions: decode(rows.rows(positions))
 
 
-def _judge_baselines(session: Session, material: PatchMaterial, trees: GrownTrees | None) -> dict[str, Any]:
+def _judge_baselines(session: Session, material: PatchMaterial, trees: PixelScorer | None) -> dict[str, Any]:
     """What the user's expression and the spectrum of single pixels reach, on the very pixels that judge the network."""
     text = session.settings.baseline
     found = {} if text is None else {"baseline": judge_expression(material, text)}
-    beside = [] if trees is None else [judge_trees(material, trees.plain)]
-    if trees is not None and trees.scoring.index is not None:
-        beside.append(judge_expression(material, trees.scoring.index.text(material.band_names)))
+    beside, names = [], material.class_names
+    num_judged = sum(patch.split in JUDGED for patch in material.patches)
+    estimated_s = baseline_seconds(num_judged, material.spec.patch_px, len(names))
+    if estimated_s > _LONGEST_BASELINE_S:
+        reason = f"judging trees over pixels on {num_judged:,} patches would take about {format_seconds(estimated_s)}"
+        session.chose(Choice("pixel_baseline", "none", reason))
+    else:
+        with suppress(MachineError):  # no scikit-learn, which was said before
+            predict = grow_baseline(material.arrays, material.patches, len(names))
+            beside += [] if predict is None else [judge_trees(material, predict)]
+    if trees is not None and trees.index is not None:
+        beside.append(judge_expression(material, trees.index.text(material.band_names)))
     return {**found, "pixel_baselines": beside}
 
 
@@ -245,11 +277,14 @@ def _origin(session: Session, material: PatchMaterial, features: Extraction | No
 
 
 def _scores(scores: dict[str, MaskScores], notes: Sequence[str]) -> dict[str, Any]:
-    own = ["figures are over pixels of stitched masks; neighbouring pixels are alike, so no interval is given"]
+    own = ["figures are over pixels of stitched masks"]
+    few = [split for split, found in scores.items() if not found.intervals]
+    own[0] += "; intervals are over scenes, since neighbouring pixels are alike" if len(few) < len(scores) else ""
+    own[0] += f"; for an interval {' and '.join(few)} would need {FEWEST_SCENES} scenes" if few else ""
     if "test" not in scores:
         own.append("no test area: the figures are those of the validation patches, which also picked the epoch")
     return {
-        "metrics": {split: {name: Interval(value) for name, value in found.metrics().items()} for split, found in scores.items()},
+        "metrics": {split: found.metrics() for split, found in scores.items()},
         "per_class": {split: found.per_class for split, found in scores.items() if split == "test"},
         "confusion": {split: found.confusion for split, found in scores.items() if split == "test"},
         "notes": [*notes, *own],

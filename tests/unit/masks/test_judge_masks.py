@@ -74,7 +74,7 @@ def test_figures_per_class_are_those_counted_by_hand() -> None:
     assert scores.per_class[1].iou == pytest.approx(hit / (hit + missed))
     assert scores.per_class[1].f1 == pytest.approx(2 * hit / (2 * hit + missed))
     assert scores.per_class[0].precision == pytest.approx(3000 / (3000 + missed))
-    assert scores.metrics()["iou/water"] == scores.per_class[1].iou
+    assert scores.metrics()["iou/water"].value == scores.per_class[1].iou
 
 
 def test_split_judged_by_its_own_patches() -> None:
@@ -91,7 +91,17 @@ def test_split_judged_by_its_own_patches() -> None:
     assert np.array_equal(seen[covered], right[covered])
 
 
+def test_interval_over_scenes() -> None:
+    good, bad = np.array([[90, 5], [5, 100]]), np.array([[50, 50], [50, 50]])
+    assert not mask_scores([good] * 3, NAMES[:2]).intervals
+    alike = mask_scores([good] * 8, NAMES[:2]).metrics()["iou/water"]
+    assert alike.low == pytest.approx(alike.value) == pytest.approx(alike.high)
+    mixed = mask_scores([good, bad] * 4, NAMES[:2]).metrics()["mean_iou"]
+    assert mixed.low is not None and mixed.high is not None and mixed.value is not None
+    assert 0.33 < mixed.low < mixed.value - 0.05 < mixed.value + 0.05 < mixed.high < 0.91
+
+
 def test_nothing_labelled_gives_no_figures() -> None:
-    scores = mask_scores(np.zeros((3, 3), np.int64), NAMES)
+    scores = mask_scores([np.zeros((3, 3), np.int64)], NAMES)
     assert scores.mean_iou is None
     assert scores.num_pixels == 0
