@@ -1,7 +1,7 @@
 """Trees on the bands of single pixels (scikit-learn, seconds), and what they say of every patch.
 
 In: patches with their standardised pixels, masks and splits. Out: trees grown on the train split, and their scores of every patch
-in one memory-mapped array; and, to compare with, trees of ordinary size that see means over windows as well. A patch that trains is
+in one memory-mapped array; and, to compare with, trees of ordinary size that see means over windows too. A patch that trains is
 scored by trees that have not seen its scene: a decoder that is shown the scores then learns how far to trust them elsewhere. The
 same patches give the same bytes, on any number of cores.
 """
