@@ -26,12 +26,8 @@ CODES = (
     "no-mixed-precision", "no-inference-mode", "per-sample-scan", "oversized-decode", "one-at-a-time", "images-in-list",
     "no-prefetch", "unpicklable-dataset", "host-sync",
 )  # fmt: skip
-SHORT_S = 60.0
-"""Seconds of a whole training below which nothing in it is worth a change."""
-FEW_STEPS = 100
-"""Steps of a whole training below which the same holds."""
-FEW_SAMPLES = 2_000
-"""Samples times epochs below which the same holds."""
+_SHORT_S, _FEW_STEPS, _FEW_SAMPLES = 60.0, 100, 2_000
+"""Seconds, steps and samples of a whole training below which nothing in it is worth a change."""
 
 
 @dataclass(frozen=True)
@@ -80,51 +76,36 @@ class Case:
         """All code of the program as text, for words that settle a question wherever they stand."""
         return "\n".join(cell.python for module in self.program.modules for cell, _ in module.cells)
 
-    @cached_property
-    def images(self) -> int | None:
-        return self.outputs.images
-
     def cell(self, training: Training) -> int | None:
         """The cell that runs a training: of those that hold it or call what holds it, the outermost with an output."""
         cells = _cells(self.program, training)
-        return next(
-            (one for one in reversed(cells) if one in self.outputs.epochs or one in self.outputs.cells), next(iter(cells), None)
-        )
+        timed = (one for one in reversed(cells) if one in self.outputs.epochs or one in self.outputs.cells)
+        return next(timed, cells[0] if cells else None)
 
     def training_s(self, training: Training) -> float | None:
-        """Seconds of a training by the saved outputs: what they show, or what all its epochs take at their pace.
-
-        Of the longest training where its own cell shows nothing.
-        """
+        """Seconds of a training by the saved outputs: what they show, or what all its epochs take at their pace."""
         cell = self.cell(training)
-        own = self.outputs.training_s(cell) if cell is not None else None
-        shown, epoch = (
-            own if own is not None else self.outputs.training_s(),
-            self.outputs.epoch_s(cell if own is not None else None),
-        )
-        stops_early = "EarlyStopping" in self.texts
-        if shown is None or epoch is None or training.epochs is None or stops_early:
+        if cell is not None and self.outputs.training_s(cell) is None:
+            cell = None  # its own cell shows nothing: the longest training counts
+        shown, epoch = self.outputs.training_s(cell), self.outputs.epoch_s(cell)
+        if shown is None or epoch is None or training.epochs is None or "EarlyStopping" in self.texts:
             return shown
         return max(shown, training.epochs * epoch)
 
     @cached_property
     def little(self) -> str:
         """Why nothing here is worth a change: outputs or code show a short training. Empty without evidence."""
-        total = self.outputs.training_s()
-        if total is not None and total < SHORT_S:
-            return f"the saved outputs show {format_seconds(total)} of training"
-        if total is None and self.images is not None and self.epochs is not None and self.images * self.epochs < FEW_SAMPLES:
-            return f"the saved outputs show {self.images:,} images, for {self.epochs} epochs"
-        counts = [self._steps(one) for one in self.trainings]
-        if total is None and counts and all(count is not None and count < FEW_STEPS for count in counts):
-            return f"the code trains for {max(filter(None, counts))} steps"
-        return ""
-
-    def _steps(self, training: Training) -> int | None:
-        """Steps of a training of Keras that says how many an epoch has."""
-        call = training.node if training.kind == "keras" and isinstance(training.node, ast.Call) else None
-        each = number(self.program, given(self.program, call, "steps_per_epoch")) if call is not None else None
-        return int(each) * training.epochs if each and training.epochs else None
+        total, images = self.outputs.training_s(), self.outputs.images
+        if total is not None:
+            return f"the saved outputs show {format_seconds(total)} of training" if total < _SHORT_S else ""
+        if images is not None and self.epochs is not None and images * self.epochs < _FEW_SAMPLES:
+            return f"the saved outputs show {images:,} images, for {self.epochs} epochs"
+        steps = []
+        for one in self.trainings:  # of Keras, where an epoch's steps are given
+            call = one.node if one.kind == "keras" and isinstance(one.node, ast.Call) else None
+            each = number(self.program, given(self.program, call, "steps_per_epoch")) if call is not None else None
+            steps.append(int(each) * one.epochs if each and one.epochs else _FEW_STEPS)
+        return f"the code trains for {max(steps)} steps" if steps and max(steps) < _FEW_STEPS else ""
 
     def hit(
         self,
@@ -143,17 +124,18 @@ class Case:
         seen = {
             "epoch_s": round(epoch, 1) if epoch is not None else None,
             "training_s": round(total, 1) if total is not None else None,
-            "images": self.images,
+            "images": self.outputs.images,
             "device": self.outputs.gpu or None,
             "epochs": self.epochs,
             "why_note": self.little or None,
         }
         evidence = {key: item for key, item in (seen | figures).items() if item is not None}
         told = f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None else ""
-        rests_on: Basis = "outputs" if self.little or epoch is not None else "code"
-        kind = "note" if self.little else kind
+        rests_on: Basis = basis or ("outputs" if self.little or epoch is not None else "code")
         first, *further = dict.fromkeys(nodes)
-        return Hit(first, message + told, fix, kind, basis or rests_on, evidence, tuple(further), edits, shown)
+        return Hit(
+            first, message + told, fix, "note" if self.little else kind, rests_on, evidence, tuple(further), edits, shown
+        )  # fmt: skip
 
 
 def _cells(program: Program, training: Training) -> list[int]:
@@ -165,23 +147,14 @@ def _cells(program: Program, training: Training) -> list[int]:
 def make_case(program: Program, outputs: Outputs) -> Case:
     """The program with what its outputs show of its trainings: progress bars of other cells time something else."""
     cells = {cell for one in trainings(program) for cell in _cells(program, one)}
-    if cells:
-        own = {cell: seconds for cell, seconds in outputs.epochs.items() if cell in cells}
-        outputs = replace(outputs, epochs=own)
-    return Case(program, outputs)
+    own = {cell: seconds for cell, seconds in outputs.epochs.items() if cell in cells or not cells}
+    return Case(program, replace(outputs, epochs=own))
 
 
 Check = Callable[[Case], Iterator[Hit]]
 
 
 def load_rule(code: str) -> Check:
-    """The question of a rule."""
-    file, name = _SHARED.get(code, (code.replace("-", "_"), "check"))
-    return getattr(import_module(f"unchoke_doctor.rules.{file}"), name)  # type: ignore[no-any-return]
-
-
-_SHARED = {
-    "no-workers": ("workers", "check"),
-    "few-workers": ("workers", "check_few"),
-}
-"""Rules that share a file with another one."""
+    """The question of a rule; `no-workers` and `few-workers` share a file."""
+    module = import_module(f"unchoke_doctor.rules.{'workers' if code.endswith('-workers') else code.replace('-', '_')}")
+    return getattr(module, "check_few" if code == "few-workers" else "check")  # type: ignore[no-any-return]

@@ -26,14 +26,8 @@ from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import argument_values, given, number, origins, value
 from unchoke_doctor.rules import Case, Hit
 
-_SLOW = re.compile(
-    r"skimage\.(?:transform|filters|restoration|segmentation|feature|morphology)\.|skimage\.\w+\.(?:equalize_adapthist|rgb2lab)$|scipy\.ndimage\.|elasticdeform\."
-    r"|cv2\.(?:fastNlMeans\w*|bilateralFilter|grabCut|createCLAHE|inpaint|GaborKernel|watershed|findContours|HoughCircles)$"
-)
-_QUICK = re.compile(r"(?:label|regionprops|AffineTransform|gray2rgb|rgb2gray)$")
-_DEAR_MS = 5.0
-"""Milliseconds per sample, by the table in `code/data.py`: what decoding a photograph of 800 × 600 px takes."""
-_BEFORE_MS = 3.0
+_DEAR_MS, _BEFORE_MS = 5.0, 3.0
+"""Milliseconds per sample, by the table in `code/data.py`: what decoding a photograph of 800 × 600 px takes; before a resize."""
 _LARGER = 3
 """Times by which an edge grows before that is worth a word."""
 _SCALERS = (
@@ -41,12 +35,23 @@ _SCALERS = (
     "image_dataset_from_directory", "load_img",
 )  # fmt: skip
 _ELSEWHERE = ("kornia", "keras", "tensorflow", "torch.nn", "keras_cv", "nvidia")
+_CHOICES = ("OneOf", "RandomChoice", "SomeOf")
+_SLOW = re.compile(
+    r"skimage\.(?:transform|filters|restoration|segmentation|feature|morphology)\.(?!AffineTransform)|scipy\.ndimage\.(?!label)"
+    r"|skimage\.\w+\.(?:equalize_adapthist|rgb2lab)$|elasticdeform\."
+    r"|cv2\.(?:fastNlMeans\w*|bilateralFilter|grabCut|createCLAHE|inpaint|watershed|findContours|HoughCircles)$"
+)
 
 
 def check(case: Case) -> Iterator[Hit]:
     yield from _pipelines(case)
     yield from _scaled_up(case)
-    yield from _slow_calls(case)
+    program, inside = case.program, sample_functions(case.program)
+    calls = [call for call in program.calls if program.function(call) in inside and program.is_own(call)]
+    if slow := [call for call in calls if _SLOW.match(program.name(call))]:
+        said = f"`{program.text(slow[0].func)}` for each sample in every epoch: it takes longer than decoding the image"
+        fix = "do it once and keep the result; resize with `cv2.resize` or PIL, filter the batch on the GPU (kornia)"
+        yield case.hit(slow, said, fix, calls=sorted({program.last(call) for call in slow}))
     yield from _generators(case)
 
 
@@ -63,9 +68,14 @@ def _pipelines(case: Case) -> Iterator[Hit]:
         sizing = next((step for step in steps if program.last(step) in SIZING), None)
         before = [step for step in steps[: steps.index(sizing)] if step in costs] if sizing is not None else []
         edge = size_of(program, sizing) if sizing is not None else None
+        if edge is not None and not before:  # how the pixels that are touched compare with a photograph of 500 px
+            scale = min(1.0, (edge / 500) ** 2)
+        else:
+            size = known_size(constants(program))
+            scale = size[0] * size[1] / 250_000 if size else 1.0
         if sizing is not None and sum(costs[step] for step in before) >= _BEFORE_MS:
             early[before[0]] = list(dict.fromkeys(program.last(step) for step in before)), sizing
-        elif sum(costs.values()) * _scale(case, edge, early=bool(before)) >= _DEAR_MS:
+        elif sum(costs.values()) * scale >= _DEAR_MS:
             ordered = sorted(costs, key=costs.__getitem__, reverse=True)
             dear[next(iter(costs))] = list(dict.fromkeys(program.last(step) for step in ordered))
     for names, sizing in list(early.values())[:1]:
@@ -77,17 +87,6 @@ def _pipelines(case: Case) -> Iterator[Hit]:
         said = f"`{'`, `'.join(names[:4])}` run on the CPU for each sample: together they cost more than decoding the image"
         fix = "apply them to the batch on the GPU (kornia, torchvision v2), lower their `p`, or keep those that raise the score"
         yield case.hit(dear, said, fix, transforms=names)
-
-
-def _slow_calls(case: Case) -> Iterator[Hit]:
-    """Filters and resizes of scikit-image, SciPy and the slow ones of OpenCV for each sample."""
-    program = case.program
-    inside = sample_functions(program)
-    calls = [call for call in program.calls if program.function(call) in inside and program.is_own(call)]
-    if slow := [call for call in calls if _SLOW.match(program.name(call)) and not _QUICK.search(program.name(call))]:
-        said = f"`{program.text(slow[0].func)}` for each sample in every epoch: it takes longer than decoding the image"
-        fix = "do it once and keep the result; resize with `cv2.resize` or PIL, filter the batch on the GPU (kornia)"
-        yield case.hit(slow, said, fix, calls=sorted({program.last(call) for call in slow}))
 
 
 def _cost_ms(program: Program, step: ast.Call) -> float:
@@ -104,25 +103,19 @@ def _cost_ms(program: Program, step: ast.Call) -> float:
     return cost * min(1.0, max(share, 0.0))
 
 
-_CHOICES = ("OneOf", "RandomChoice", "SomeOf")
-
-
-def _scale(case: Case, edge: int | None, *, early: bool) -> float:
-    """How the pixels that are touched compare with a photograph of 500 px; 1 where neither size is known."""
-    if edge is not None and not early:
-        return min(1.0, (edge / 500) ** 2)
-    size = known_size(constants(case.program))
-    return size[0] * size[1] / 250_000 if size else 1.0
-
-
 def _scaled_up(case: Case) -> Iterator[Hit]:
     """Small images of a known set that are resized to the network's input, one by one."""
-    program = case.program
+    program, places = case.program, dict[ast.AST, int]()
     text = "\n".join(constants(program))
-    edges = [MEMORY_DATASETS[program.last(call)] for call in program.calls_to(*MEMORY_DATASETS)]
-    edge = max(edges, default=0) or next((edge for sign, edge in SMALL_SETS if sign.search(text)), 0)
-    sizes = {call: size_of(program, call) or _size_word(program, call) for call in program.own_calls(*_SCALERS) if edge}
-    places = {call: size for call, size in sizes.items() if size >= _LARGER * edge}
+    edge = max((MEMORY_DATASETS[program.last(call)] for call in program.calls_to(*MEMORY_DATASETS)), default=0)
+    edge = edge or next((edge for sign, edge in SMALL_SETS if sign.search(text)), 0)
+    for call in program.own_calls(*_SCALERS) if edge else ():
+        words = [word.value for word in call.keywords if word.arg in ("size", "target_size", "image_size", "dsize")]
+        words += call.args[1:2] if program.last(call) == "resize" else []
+        sizes = [one if isinstance(one, tuple) else (one,) for one in (value(program, part) for part in words)]
+        larger = size_of(program, call) or max((one for size in sizes for one in size if isinstance(one, int)), default=0)
+        if larger >= _LARGER * edge:
+            places[call] = larger
     if places:
         size = max(places.values())
         told = f"images of {edge} px are scaled up to {size} px, {(size / edge) ** 2:.0f} times the pixels"
@@ -131,14 +124,6 @@ def _scaled_up(case: Case) -> Iterator[Hit]:
             "the images' own size with a smaller first stride"
         )
         yield case.hit(places, f"{told}, for each sample in every epoch", fix)
-
-
-def _size_word(program: Program, call: ast.Call) -> int:
-    """The longer edge that `size=`, `target_size=` or the second argument of `resize` gives; 0 where none is known."""
-    words = [word.value for word in call.keywords if word.arg in ("size", "target_size", "image_size", "dsize")]
-    found = [value(program, part) for part in (*words, *(call.args[1:2] if program.last(call) == "resize" else ()))]
-    sizes = [one if isinstance(one, tuple) else (one,) for one in found]
-    return max((edge for size in sizes for edge in size if isinstance(edge, int)), default=0)
 
 
 def _generators(case: Case) -> Iterator[Hit]:
@@ -155,7 +140,7 @@ def _generators(case: Case) -> Iterator[Hit]:
             if warps and program.is_own(maker):
                 found.setdefault(maker, (warps, [maker], shared))[1].append(training.node)
     for warps, nodes, shared in list(found.values())[:1]:
-        epoch, images = case.outputs.epoch_s(), case.images
+        epoch, images = case.outputs.epoch_s(), case.outputs.images
         rate = f" ({images / epoch:.0f} images per second by the saved outputs)" if epoch and images else ""
         said = f"`ImageDataGenerator` with `{'`, `'.join(warps)}` warps each image with SciPy in one Python thread{rate}"
         fix = (

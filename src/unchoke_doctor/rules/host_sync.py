@@ -1,4 +1,4 @@
-"""Does the training loop stop for the GPU, or clean up memory, at every step?"""
+"""Does the training loop stop for the GPU, clean up memory, draw or write files, at every step?"""
 
 from __future__ import annotations
 
@@ -24,18 +24,24 @@ _CLOCKS = frozenset({"time", "perf_counter", "elapsed_time", "monotonic"})
 _DEVICE = re.compile(r"cuda|\.to\(|mps|accelerat", re.IGNORECASE)
 _MASKS = re.compile(r"mask|unet|segment|pixel", re.IGNORECASE)
 _FLAT = re.compile(r"\.(?:flatten|ravel)\(|(?:view|reshape)\(-1\)")
-_SHORT_STEP_S = 0.02
-_MANY = 6
+_SHORT_STEP_S, _MANY = 0.02, 6
 
 
 def check(case: Case) -> Iterator[Hit]:
-    program = case.program
-    yield from _written(case)
+    program, steps = case.program, [one for one in case.trainings if one.kind in ("torch", "tape")]
+    methods = [program.method(owner, "training_step") for owners in program.classes.values() for owner in owners]
+    blocks = [*(one for one in methods if one is not None), *(one.node for one in steps if not one.counts)]
+    written = [(call, block) for block in blocks if program.is_own(block) for call in program.calls_in(block)]
+    written = [(call, block) for call, block in written if _is_written(program, call) and not _is_rare(program, call, block)]
+    if written:
+        said = f"`{program.text(written[0][0].func)}` at every training step: the step waits until it is drawn or written"
+        fix = "do it every hundredth step (`if step % 100 == 0:`) or once per epoch"
+        yield case.hit([call for call, _ in written], said, fix)
     if not _DEVICE.search(case.texts) or (case.outputs.on_cpu and not case.outputs.gpu):
         return
     yield from _pixel_metrics(case)
     yield from _reads_per_sample(case)
-    for training in {one.node: one for one in reversed(case.trainings) if one.kind in ("torch", "tape")}.values():
+    for training in {one.node: one for one in reversed(steps)}.values():
         loop = training.node
         every = [call for call in program.reached(loop) if program.is_own(call) and not _is_rare(program, call, loop)]
         cleans = [call for call in every if _cleans(program, call)]
@@ -49,35 +55,20 @@ def check(case: Case) -> Iterator[Hit]:
             yield _reading(case, training, reads)
 
 
-def _written(case: Case) -> Iterator[Hit]:
-    """Pictures, figures and files that are made at every step of a training."""
-    program, found = case.program, []
-    methods = [program.method(owner, "training_step") for owners in program.classes.values() for owner in owners]
-    blocks: list[ast.AST] = [method for method in methods if method is not None]
-    blocks += [one.node for one in case.trainings if one.kind in ("torch", "tape") and not one.counts]
-    for block in blocks:
-        for call in program.calls_in(block) if program.is_own(block) else ():
-            writes = program.last(call) in _WRITES or program.name(call) in ("torch.save", "json.dump", "pickle.dump")
-            if writes and not _is_rare(program, call, block):
-                found.append(call)
-    if found:
-        said = f"`{program.text(found[0].func)}` at every training step: the step waits until it is drawn or written"
-        yield case.hit(found, said, "do it every hundredth step (`if step % 100 == 0:`) or once per epoch")
+def _is_written(program: Program, call: ast.Call) -> bool:
+    return program.last(call) in _WRITES or program.name(call) in ("torch.save", "json.dump", "pickle.dump")
 
 
 def _reads_per_sample(case: Case) -> Iterator[Hit]:
     """Reads for each sample of a batch in loops that evaluate: `for i in range(len(pred)): pred[i].item()`."""
-    program, seen = case.program, set[ast.AST]()
-    trained = {one.node for one in case.trainings}
-    for loop in (program.loop(call) for call in torch_passes(program) if program.is_own(call)):
-        if not isinstance(loop, ast.For) or loop in trained or loop in seen:
+    program, trained = case.program, {one.node for one in case.trainings}
+    loops = dict.fromkeys(program.loop(call) for call in torch_passes(program) if program.is_own(call))
+    for loop in loops:
+        if not isinstance(loop, ast.For) or loop in trained:
             continue
-        seen.add(loop)
         inner = [part for part in ast.walk(loop) if isinstance(part, ast.For) and part is not loop]
-        reads = [
-            call for part in inner for call in program.calls_in(*part.body) if _reads(call) and not _is_rare(program, call, part)
-        ]
-        if reads:
+        calls = ((call, part) for part in inner for call in program.calls_in(*part.body))
+        if reads := [call for call, part in calls if _reads(call) and not _is_rare(program, call, part)]:
             said = f"`{program.text(reads[0])}` makes the CPU wait for the GPU for each sample of a batch"
             fix = "read once per batch, before the inner loop: `values = tensor.cpu().tolist()`"
             yield case.hit(reads, said, fix, reads_per_sample=len(reads))
@@ -86,13 +77,11 @@ def _reads_per_sample(case: Case) -> Iterator[Hit]:
 def _pixel_metrics(case: Case) -> Iterator[Hit]:
     """scikit-learn's metrics over every pixel of every batch, on the CPU between two passes."""
     program = case.program
-    if not _MASKS.search(case.texts):
-        return
     loops = {loop: None for call in torch_passes(program) if (loop := program.loop(call)) is not None}
     reached = [call for loop in loops for call in program.reached(loop) if program.name(call).startswith("sklearn.metrics.")]
     around = {call: program.function(call) or program.loop(call) for call in reached if program.is_own(call)}
     calls = [call for call, part in around.items() if part is not None and _FLAT.search(program.text(part, 20_000))]
-    if calls:
+    if calls and _MASKS.search(case.texts):
         name = program.last(calls[0])
         said = f"`{name}` counts all pixels of a batch on the CPU, after a copy from the GPU, between two passes of the network"
         fix = "count on the device (`(pred & target).sum()`), keep the counts as tensors, and read them once after the loop"
@@ -102,9 +91,8 @@ def _pixel_metrics(case: Case) -> Iterator[Hit]:
 def _reading(case: Case, training: Training, reads: list[ast.Call]) -> Hit:
     """A choke where a read happens for each sample of a batch, many times a step, or where steps are known to be short."""
     program, cell = case.program, case.cell(training)
-    loops = {call: program.loop(call) for call in reads}
-    inner = [call for call, loop in loops.items() if isinstance(loop, ast.For) and loop is not training.node]
-    inner = [call for call in inner if program.contains(training.node, call)]
+    inner = [call for call in reads if program.contains(training.node, call)]
+    inner = [call for call in inner if isinstance(loop := program.loop(call), ast.For) and loop is not training.node]
     steps, epoch = case.outputs.steps.get(cell or 0), case.outputs.epoch_s(cell) if cell is not None else None
     step_s = epoch / steps if steps and epoch else None
     short = step_s is not None and step_s < _SHORT_STEP_S

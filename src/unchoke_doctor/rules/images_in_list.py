@@ -6,16 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke_doctor.code.data import constants, in_display, is_decode, known_size, sample_functions
+from unchoke_doctor.code.data import DRAWS, constants, is_decode, known_size, sample_functions
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import origins, returned, value
 from unchoke_doctor.code.training import handful
-from unchoke_doctor.finding import Basis, Kind
 from unchoke_doctor.rules import Case, Hit
 
-_LARGE_BYTES = 4e9
-_LARGE_PX = 128
-_FEW = 500
+_LARGE_BYTES, _LARGE_PX, _FEW = 4e9, 128, 500
 _MASKS = re.compile(r"mask|label|annot|target|size|shape|^y(?:_|$)", re.IGNORECASE)
 # Calls that make an image of an image; everything else (features, sums, shapes) is small.
 _IMAGES = re.compile(
@@ -23,10 +20,6 @@ _IMAGES = re.compile(
     r"normalize|to_tensor|ToTensor\(\)|transform|fromarray|rotate|flip|blur|float|squeeze|preprocess\w*|augment\w*|thumbnail|"
     r"equalize\w*|clahe|Compose\(\)|from_numpy|numpy|cast)$",
     re.IGNORECASE,
-)
-_FIX = (
-    "keep the paths and decode in a Dataset with workers (Keras: `image_dataset_from_directory`), or decode once into "
-    "`np.lib.format.open_memmap` as uint8"
 )
 
 
@@ -44,54 +37,46 @@ def check(case: Case) -> Iterator[Hit]:
         if loop is None or loop in seen or not program.is_own(node) or program.function(node) in sample_functions(program):
             continue
         facts: dict[str, object] = {}
-        if _MASKS.search(name) or not _holds_image(program, item, facts) or handful(program, loop) or in_display(program, node):
+        drawn = any(program.last(call) in DRAWS for call in program.calls_in(loop))
+        if drawn or _MASKS.search(name) or not _holds_image(program, item, facts) or handful(program, loop):
             continue
         seen.add(loop)
-        if case.images is None or case.images >= _FEW:
+        if case.outputs.images is None or case.outputs.images >= _FEW:
             yield _hit(case, node, name, facts)
-    yield from _copies(case)
-
-
-def _copies(case: Case) -> Iterator[Hit]:
-    """`images = np.append(images, [image])`: each round copies everything that was collected before."""
-    program = case.program
     for call in program.own_calls("append", "vstack", "concatenate", "concat", "row_stack"):
-        statement, loop = program.statement(call), program.loop(call)
-        targets = [program.text(target) for target in getattr(statement, "targets", ())]
-        held = [program.text(part) for arg in call.args[:1] for part in getattr(arg, "elts", [arg])]
-        if (
-            not isinstance(loop, ast.For)
-            or not set(targets) & set(held)
-            or not program.name(call).startswith(("numpy.", "tensorflow."))
-        ):
+        statement, loop = program.statement(call), program.loop(call)  # `images = np.append(images, [image])`
+        targets = {program.text(target) for target in getattr(statement, "targets", ())}
+        held = {program.text(part) for arg in call.args[:1] for part in getattr(arg, "elts", [arg])}
+        if not isinstance(loop, ast.For) or not targets & held or not program.name(call).startswith(("numpy.", "tensorflow.")):
             continue
         if not handful(program, loop) and any(is_decode(program, one) for part in loop.body for one in program.reached(part)):
             said = f"`{program.text(call)}` copies all images collected so far for each new one"
-            yield case.hit(
-                [call], said, "append to a list and call `np.stack` once after the loop, or fill an array that was made before"
-            )
+            fix = "append to a list and call `np.stack` once after the loop, or fill an array that was made before"
+            yield case.hit([call], said, fix)
 
 
 def _hit(case: Case, node: ast.AST, name: str, facts: dict[str, object]) -> Hit:
     """A choke where the outputs show memory errors, or images × size is more than a usual machine holds.
 
-    A risk where their number is not known and each takes at least as much as a photograph of 200 px.
+    A risk where their number is not known and each takes at least as much as a photograph of 128 px.
     """
-    count, size = case.images, facts.get("size") or known_size(constants(case.program))
+    count, size, error = case.outputs.images, facts.get("size") or known_size(constants(case.program)), case.outputs.memory
     each = 8 if facts.get("divided") else 4 if facts.get("float") else 1
     total = count * size[0] * size[1] * 3 * each if count is not None and isinstance(size, tuple) else 0
     said = f"{f'`{name}`' if name else 'this list'} holds every decoded image in memory"
     if total:
         said += f": about {total / 1e9:.1f} GB for {count:,} images, twice that while a list becomes an array"
-    if error := case.outputs.memory:
-        said += f"; the saved outputs show `{error}`"
+    said += f"; the saved outputs show `{error}`" if error else ""
+    fix = (
+        "keep the paths and decode in a Dataset with workers (Keras: `image_dataset_from_directory`), or decode once into "
+        "`np.lib.format.open_memmap` as uint8"
+    )
     choke = total >= _LARGE_BYTES or bool(error and not error.startswith("CUDA"))
+    heavy = not isinstance(size, tuple) or size[0] * size[1] * each >= _LARGE_PX**2
     shown = {"images": count, "image_px": size, "bytes": total or None, "memory_error": error or None}
     evidence = {key: item for key, item in shown.items() if item is not None}
-    basis: Basis = "outputs" if count is not None or choke else "code"
-    heavy = size is None or size[0] * size[1] * each >= _LARGE_PX**2  # type: ignore[index]
-    kind: Kind = "choke" if choke else "risk" if count is None and heavy else "note"
-    return Hit(node, said, _FIX, kind, basis, evidence)
+    kind, basis = "choke" if choke else "risk" if count is None and heavy else "note", "outputs" if count or choke else "code"
+    return Hit(node, said, fix, kind, basis, evidence)  # type: ignore[arg-type]
 
 
 def _holds_image(program: Program, expr: ast.AST, facts: dict[str, object], deepest: int = 8) -> bool:
@@ -109,7 +94,12 @@ def _holds_image(program: Program, expr: ast.AST, facts: dict[str, object], deep
         case ast.Subscript(value=inner):
             parts = [inner]
         case ast.Call() as call:
-            _note_size(program, call, facts)
+            for part in (*call.args, *(word.value for word in call.keywords)):
+                size = value(program, part)
+                if isinstance(size, tuple) and len(size) in (2, 3) and all(isinstance(one, int) and one >= 8 for one in size[:2]):
+                    facts["size"] = size[:2]
+            is_float = "float" in program.text(call) or program.last(call) in ("img_to_array", "to_tensor")
+            facts["float"] = facts.get("float") or is_float
             if is_decode(program, call):
                 return True
             target = program.target(call)
@@ -119,12 +109,3 @@ def _holds_image(program: Program, expr: ast.AST, facts: dict[str, object], deep
             elif any(_IMAGES.search(name) for name in (program.name(call), *makers)):
                 parts = [*call.args, *([call.func.value] if isinstance(call.func, ast.Attribute) else [])]
     return any(_holds_image(program, part, facts, deepest - 1) for part in parts)
-
-
-def _note_size(program: Program, call: ast.Call, facts: dict[str, object]) -> None:
-    for part in (*call.args, *(word.value for word in call.keywords)):
-        size = value(program, part)
-        if isinstance(size, tuple) and len(size) in (2, 3) and all(isinstance(one, int) and one >= 8 for one in size[:2]):
-            facts["size"] = size[:2]
-    is_float = "float" in program.text(call) or program.last(call) in ("img_to_array", "to_tensor")
-    facts["float"] = facts.get("float") or is_float

@@ -36,13 +36,15 @@ def check(case: Case) -> Iterator[Hit]:
     if not (case.trainings or loaders(program)):
         return
     mounted = (node for node in program.order if isinstance(node, ast.Constant) and _is_mounted(program, node))
-    places: dict[ast.AST, str] = {node: str(node.value) for node in mounted} | dict(_working_folder(program))
+    places: dict[ast.AST, str] = {node: str(node.value) for node in mounted}
+    for cell, tree in program.own.cells:  # `%cd /content/drive/…`: relative paths are on the mount from here on
+        for found in _CHANGES_FOLDER.finditer(cell.text):
+            line = cell.text.count("\n", 0, found.start("path")) + 1
+            places |= {part: found["path"].strip("'\"") for part in tree.body if part.lineno == line}
     where, often = _reading(case) if places else ("", "")
     if where:
         path = next(iter(places.values()))
-        again = (
-            f"{often} reads its {where} from there" if often == "every epoch" else f"each run reads its {where} from there once"
-        )
+        again = f"{often} reads its {where} from there{'' if often == 'every epoch' else ' once'}"
         archive = f" (as one archive: `!cp {path.rstrip('/')}.zip /content/ && unzip -q …`)" if "drive" in path.lower() else ""
         said = f"`{path}` is on a network mount and {again}: each file is a request over the network"
         fix = f"copy the data to the machine's own disk first{archive} and read it there"
@@ -60,50 +62,29 @@ def _is_mounted(program: Program, node: ast.Constant) -> bool:
     if _FILE.search(path) and not _TABLES.search(path):
         return False
     targets = getattr(program.statement(node), "targets", ())
-    names = [
-        target.id if isinstance(target, ast.Name) else target.attr
-        for target in targets
-        if isinstance(target, ast.Name | ast.Attribute)
-    ]
+    names = [name for target in targets if (name := getattr(target, "id", getattr(target, "attr", "")))]
     names += [part.arg or "" for part in above if isinstance(part, ast.keyword)][:1]
     calls = [program.name(part) for part in above if isinstance(part, ast.Call)]
     if _OTHER_USE.search(" ".join(names)) or any(_OTHER_CALLS.search(name) for name in calls):
         return False
     texts = [cell.text for cell in program.source.cells if cell.kind == "code" and _COPIES.search(cell.text)]
-    copied = [line for text in texts for line in text.splitlines() if _COPIES.search(line)]
+    sources = [_DESTINATION.sub("", line) for text in texts for line in text.splitlines() if _COPIES.search(line)]
     named = re.compile(rf"\b{re.escape(names[0])}\b") if names and names[0] else None
-    sources = [_DESTINATION.sub("", line) for line in copied]
     return not any(path.rstrip("/") in line or (named is not None and named.search(line)) for line in sources)
-
-
-def _working_folder(program: Program) -> Iterator[tuple[ast.AST, str]]:
-    """`%cd /content/drive/…`: relative paths are on the mount from here on."""
-    for cell, tree in program.own.cells:
-        for found in _CHANGES_FOLDER.finditer(cell.text):
-            line = cell.text.count("\n", 0, found.start("path")) + 1
-            node = next((part for part in tree.body if part.lineno == line), None)
-            if node is not None:
-                yield node, found["path"].strip("'\"")
 
 
 def _reading(case: Case) -> tuple[str, str]:
     """What is read, and how often; nothing where that is not known."""
     program = case.program
-    if any(one.work.kind == "decodes" for one in loaders(program)):
-        return "images", "every epoch"
     for training in (one for one in case.trainings if one.data is not None):
         for feed in feeds(program, training.data):
             if feed.kind == "tf.data":
                 steps = pipeline(program, training.data) if training.data is not None else []
-                return "data", "once" if any(program.last(step) == "cache" for step in steps) else "every epoch"
-            if feed.kind in ("sequence", "generator") or (feed.kind == "flow" and program.last(feed.call) != "flow"):
+                return "data", "each run" if any(program.last(step) == "cache" for step in steps) else "every epoch"
+            if feed.kind in ("sequence", "generator"):
                 return "images", "every epoch"
-    if program.calls_to(*FOLDER_DATASETS, *(FLOWS - {"flow"})):
+    if program.calls_to(*FOLDER_DATASETS, *(FLOWS - {"flow"})) or any(one.work.kind == "decodes" for one in loaders(program)):
         return "images", "every epoch"
-    loops = [loop for loop in (*program.loops, *filter(_is_comprehension, program.order)) if not handful(program, loop)]
-    read = (call for loop in loops for call in program.reached(loop) if is_decode(program, call))
-    return ("images", "once") if any(not in_display(program, call) for call in read) else ("", "")
-
-
-def _is_comprehension(node: ast.AST) -> bool:
-    return isinstance(node, COMPREHENSIONS)
+    nodes: list[ast.AST] = [*program.loops, *(node for node in program.order if isinstance(node, COMPREHENSIONS))]
+    read = (call for loop in nodes if not handful(program, loop) for call in program.reached(loop) if is_decode(program, call))
+    return ("images", "each run") if any(not in_display(program, call) for call in read) else ("", "")

@@ -40,47 +40,34 @@ _SWITCHES = {"lightning": ("Trainer", "enable_checkpointing", False), "trainer":
 
 
 def check(case: Case) -> Iterator[Hit]:
-    program = case.program
-    lost = [(node, one) for one in case.trainings if (node := _place(program, one)) is not None and not _saves(program, one)]
-    if lost:
-        saves = [call for call in program.calls if _is_save(program, call)]
-        never = [(node, one) for node, one in lost if not any(_may_save(program, call, one) for call in saves)]
-        yield _hit(case, never or lost, at_end=not never)
-
-
-def _may_save(program: Program, save: ast.Call, training: Training) -> bool:
-    """Does a call save what this training made? Surely not where Keras saved before it, or saves a model of another name."""
-    held = save.func.value if isinstance(save.func, ast.Attribute) else None
-    model = training.model
-    if training.kind != "keras" or program.function(save) is not None or program.function(training.node) is not None:
-        return True
-    if not isinstance(model, ast.Name) or not isinstance(held, ast.Name) or held.id in program.own.imports:
-        return True
-    return program.order[save] > program.order[training.node] and held.id == model.id
-
-
-def _place(program: Program, training: Training) -> ast.AST | None:
-    """The loop over epochs, where a checkpoint would be saved; else where the training shows."""
-    around = training.chain if isinstance(training.node, LOOPS) else ()
-    return next((part for part in around if isinstance(part, LOOPS) and program.is_own(part)), own_node(program, training))
-
-
-def _hit(case: Case, lost: list[tuple[ast.AST, Training]], *, at_end: bool) -> Hit:
+    program, lost = case.program, []
+    for one in case.trainings:  # at the loop over epochs, where a checkpoint would be saved; else where the training shows
+        loops = [part for part in one.chain if isinstance(part, LOOPS) and program.is_own(part)]
+        node = loops[0] if loops and isinstance(one.node, LOOPS) else own_node(program, one)
+        if node is not None and not _saves(program, one):
+            lost.append((node, one))
+    saves = [call for call in program.calls if _is_save(program, call)] if lost else []
+    never = [(node, one) for node, one in lost if not any(_may_save(program, call, one) for call in saves)]
+    if not lost:
+        return
+    at_end, lost = not never, never or lost
     node, training = max(lost, key=lambda one: one[1].epochs or 0)
     epochs, seconds = training.epochs, case.training_s(training)
-    if seconds is not None:
-        long = seconds >= _LONG_S[at_end]
-    else:
-        long = epochs >= _MANY_EPOCHS[at_end] if epochs is not None else not at_end and _has_epochs(training)
+    if seconds is not None or epochs is not None:
+        long = seconds >= _LONG_S[at_end] if seconds is not None else (epochs or 0) >= _MANY_EPOCHS[at_end]
+    else:  # it goes through the data several times, though nothing here tells how often
+        runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
+        repeats = isinstance(training.node, ast.Call) or any(isinstance(part, LOOPS) for part in training.chain)
+        long = not at_end and runs and repeats
     what = "nothing is ever saved: when the session ends, the trained weights are gone"
     if at_end:
         what = "nothing is saved before the training ends: a stop loses everything since its start"
-    shown = f"{format_seconds(seconds)} by the saved outputs" if seconds else ""
-    told = ", ".join(part for part in (f"{epochs} epochs" if epochs else "", shown) if part)
-    model = case.program.text(training.model) if training.model is not None else "model"
-    return Hit(
+    shown = [f"{epochs} epochs"] if epochs else []
+    shown += [f"{format_seconds(seconds)} by the saved outputs"] if seconds else []
+    model = program.text(training.model) if training.model is not None else "model"
+    yield Hit(
         node,
-        f"{what}{f' ({told})' if told else ''}",
+        what + (f" ({', '.join(shown)})" if shown else ""),
         _FIXES[training.kind].format(model=model),
         "choke" if long and not case.little else "note",
         "outputs" if seconds is not None else "code",
@@ -89,10 +76,14 @@ def _hit(case: Case, lost: list[tuple[ast.AST, Training]], *, at_end: bool) -> H
     )
 
 
-def _has_epochs(training: Training) -> bool:
-    """Does this program go through the data several times, though nothing here tells how often?"""
-    runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
-    return runs and (isinstance(training.node, ast.Call) or any(isinstance(part, LOOPS) for part in training.chain))
+def _may_save(program: Program, save: ast.Call, training: Training) -> bool:
+    """Does a call save what this training made? Surely not where Keras saved before it, or saves a model of another name."""
+    held, model = save.func.value if isinstance(save.func, ast.Attribute) else None, training.model
+    if training.kind != "keras" or program.function(save) is not None or program.function(training.node) is not None:
+        return True
+    if not isinstance(model, ast.Name) or not isinstance(held, ast.Name) or held.id in program.own.imports:
+        return True
+    return program.order[save] > program.order[training.node] and held.id == model.id
 
 
 def _saves(program: Program, training: Training) -> bool:
@@ -100,8 +91,9 @@ def _saves(program: Program, training: Training) -> bool:
     call, kind = training.node, training.kind
     if isinstance(call, ast.Call) and kind == "keras":
         callbacks = given(program, call, "callbacks")
-        unknown = callbacks is None and any(word.arg is None for word in call.keywords)
-        if unknown or any(_is_saving_callback(program, part) for part in _listed(program, callbacks)):
+        if callbacks is None and any(word.arg is None for word in call.keywords):
+            return True
+        if any(_is_saving_callback(program, part) for part in _listed(program, callbacks)):
             return True
     elif isinstance(call, ast.Call) and kind == "fastai":
         words = [word for word in call.keywords if word.arg in ("cbs", "callbacks", None)]
@@ -142,8 +134,9 @@ def _is_saving_callback(program: Program, node: ast.AST) -> bool:
 
 def _is_save(program: Program, call: ast.Call) -> bool:
     """A call that writes weights, by its name; pictures, tables and histories are none."""
-    if not _SAVES.search(program.last(call)) or _OTHER_SAVES.search(program.name(call)):
+    last = program.last(call)
+    if not _SAVES.search(last) or _OTHER_SAVES.search(program.name(call)):
         return False
-    if program.last(call) == "dump":
+    if last == "dump":
         return bool(call.args) and bool(_WEIGHTS.search(program.text(call.args[0])))
-    return not (program.last(call) == "save" and _PICTURES.search(program.text(call.func, 200)))
+    return not (last == "save" and _PICTURES.search(program.text(call.func, 200)))

@@ -59,7 +59,7 @@ def _loaders_of_one(case: Case) -> Iterator[Hit]:
     read = {end for expr in (*used, *(call.args[0] for call in fits if call.args)) for end in origins(program, expr)}
     for call in made:
         if call in read and program.is_own(call):
-            many = case.images is None or case.images >= _MANY
+            many = case.outputs.images is None or case.outputs.images >= _MANY
             said = f"`{program.text(call, 50)}` gives the network one sample per step"
             fix = "raise `batch_size`: 32 in training, more in evaluation, which needs no gradients"
             yield case.hit([call], said, fix, "choke" if many else "note", batch=1)

@@ -80,7 +80,7 @@ def _hit(case: Case, what: str, function: ast.AST, nodes: list[ast.AST]) -> Hit:
     decodes = any(is_decode(program, call) for call in program.reached(sample_functions(program)[function]))
     if what in ("stat", "list one") and any(_NETWORK.search(one) for one in constants(program)):
         kind, said = "choke", said + " (the data lie on a network mount: a round trip each time)"
-    elif what == "scan" and len(nodes) < 2 and (case.images or 0) < _MANY_ROWS and decodes:
+    elif what == "scan" and len(nodes) < 2 and (case.outputs.images or 0) < _MANY_ROWS and decodes:
         kind = "note"  # decoding the image takes longer than one scan of a table of usual length
     text, name = program.text(nodes[0]), getattr(function, "name", "lambda")
     return case.hit(nodes, f"`{text}` {said}", fix.format(init=init), kind, per_sample=text, places=len(nodes), function=name)

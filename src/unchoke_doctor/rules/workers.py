@@ -13,42 +13,65 @@ from unchoke_doctor.fixes import add_keyword
 from unchoke_doctor.rules import Case, Edit, Hit
 
 _READS = frozenset({"numpy.load", "torch.load", "pickle.load", "open", "h5py.File", "numpy.fromfile", "joblib.load"})
-_IMAGE_MODELS = ("ImageProcessor", "FeatureExtractor", "ForImageClassification", "ForSemanticSegmentation", "ForObjectDetection")
-_CORES = re.compile(r"\bcpu_count\(|\bnproc\b|\blscpu\b")
-_PRINTED_CORES = re.compile(r"(?:^|CPU\(s\):|\D )\s*(\d{1,3})\s*$", re.MULTILINE)
-PIXELS = re.compile(
-    r"(?:cv2|skimage|scipy\.ndimage|PIL|imgaug|albumentations|imutils|pydicom|nibabel|SimpleITK|tifffile|rasterio)\.|.*\.flow(?:_from_\w+)?$"
+_PIXELS = re.compile(
+    r"(?:cv2|skimage|scipy\.ndimage|PIL|imgaug|albumentations|imutils|pydicom|nibabel|SimpleITK|tifffile|rasterio)\."
+    r"|.*\.flow(?:_from_\w+)?$"
 )
 """Calls that work on images in Python, one at a time."""
 _TRANSFORM = re.compile(r"(?:transforms?|tfms|augment\w*|preprocess\w*|processor)$", re.IGNORECASE)
 _FEEDS = re.compile(r"(?:gen|generator|loader|sequence|batches|dataset)\w*$", re.IGNORECASE)
 _IMAGE_LIBRARIES = (
-    "torchvision",
-    "PIL",
-    "cv2",
-    "albumentations",
-    "timm",
-    "skimage",
-    "segmentation_models_pytorch",
-    "imgaug",
-    "pydicom",
-)
+    "torchvision", "PIL", "cv2", "albumentations", "timm", "skimage", "segmentation_models_pytorch", "imgaug", "pydicom",
+)  # fmt: skip
+_IMAGE_MODELS = ("ImageProcessor", "FeatureExtractor", "ForImageClassification", "ForSemanticSegmentation", "ForObjectDetection")
 _NO_IMAGES = re.compile(r"tensor|text|token|tabular|numpy|array|range|zip|list|data_?frame|embed|feature", re.IGNORECASE)
+_PRINTED_CORES = re.compile(r"(?:^|CPU\(s\):|\D )\s*(\d{1,3})\s*$", re.MULTILINE)
 _COLOUR_PX, _LARGE_PX = 32, 96
-"""Edge in pixels from which resizing an image that lies in memory costs as much as decoding it."""
+"""Edges in pixels from which random steps, or resizing, of an image that lies in memory cost as much as decoding it."""
+_KERAS_FIXES = {
+    "flow": "read the folder with `keras.utils.image_dataset_from_directory(…)` and `.prefetch(tf.data.AUTOTUNE)`, which decodes "
+    "on all cores; with Keras 2 `workers=4` in `fit` is the smaller change",
+    "sequence": "give the Sequence `workers=4` (Keras 3: `super().__init__(workers=4, use_multiprocessing=True)`; Keras 2: "
+    "`fit(…, workers=4, use_multiprocessing=True)`)",
+    "generator": "make it a `keras.utils.PyDataset` with `workers=4`, or a tf.data pipeline with a parallel `map`: a generator "
+    "cannot be shared out",
+}
 
 
 def check(case: Case) -> Iterator[Hit]:
-    own = [one for one in loaders(case.program) if case.program.is_own(one.call) and not _is_peeked(case, one.call)]
+    program = case.program
+    own = [one for one in loaders(program) if program.is_own(one.call) and not _is_peeked(case, one.call)]
     alone = [one for one in own if all(number in (0, None, False) for number in one.workers)]
-    decoding = [(loader, why) for loader in alone if (why := _work_per_sample(case, loader))]
-    if decoding:
-        fed = {feed.call for training in case.trainings for feed in feeds(case.program, training.data)}
-        yield _loader_hit(case, sorted(decoding, key=lambda one: one[0].call not in fed))  # where a reviewer points comes first
+    if decoding := [(one.call, why) for one in alone if (why := _work_per_sample(case, one))]:
+        fed = {feed.call for training in case.trainings for feed in feeds(program, training.data)}
+        decoding.sort(key=lambda one: one[0] not in fed)  # where a reviewer points comes first
+        call, why = decoding[0]
+        is_set = argument(program, call, "num_workers", 5) != MISSING
+        number, reason = _suggested(case)
+        said = f"`{program.text(call, 50)}` {'sets `num_workers` to 0' if is_set else 'has no `num_workers`'}: {why}, in the "
+        fix = f"give it `num_workers={number}, persistent_workers=True`{reason}{_spawn_advice(case)}"
+        added = [_add(case, one, "num_workers", f"{number}, persistent_workers=True") for one, _ in decoding if not is_set]
+        yield case.hit(
+            [one for one, _ in decoding], said + "process that trains, between two steps", fix, shown=tuple(sum(added, ())),
+            loaders=len(decoding), num_workers=0,
+        )  # fmt: skip
     yield from _keras_hits(case)
-    yield from _trainer_hits(case)
-    yield from _library_hits(case)
-    yield from _loop_hits(case)
+    name = "dataloader_num_workers"  # Hugging Face
+    for call in program.own_calls("TrainingArguments", "Seq2SeqTrainingArguments"):
+        if argument_values(program, call, name, None, 0) == [0] and any(sign in case.texts for sign in _IMAGE_MODELS):
+            number = _suggested(case)[0]
+            said = f"`{program.last(call)}` sets no `{name}`: images are decoded and processed in the process that trains"
+            edits = _add(case, call, name, str(number))
+            yield case.hit([call], said, f"add `{name}={number}`{_spawn_advice(case)}", shown=edits, num_workers=0)
+    yield from _told_not_to(case)
+    for training in case.trainings:  # a loop that decodes its images itself
+        loop = training.node
+        if isinstance(loop, LOOPS) and program.is_own(loop) and not feeds(program, training.data):
+            body = (call for statement in loop.body for call in program.reached(statement))
+            if decode := next((call for call in body if is_decode(program, call)), None):
+                said = f"the training loop calls `{program.text(decode.func)}` itself: every image is decoded between two steps"
+                fix = "put the reading into a `Dataset` and read it through a `DataLoader` with `num_workers=4`"
+                yield case.hit([loop], said, fix)
 
 
 def _is_peeked(case: Case, loader: ast.Call) -> bool:
@@ -57,22 +80,6 @@ def _is_peeked(case: Case, loader: ast.Call) -> bool:
     name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
     peeks = case.texts.count(f"next(iter({name}))") if name else 0
     return peeks > 0 and len(re.findall(rf"\b{name}\b", case.texts)) == peeks + 1
-
-
-def _loader_hit(case: Case, some: list[tuple[Loader, str]]) -> Hit:
-    program, (loader, why) = case.program, some[0]
-    given_0 = argument(program, loader.call, "num_workers", 5) != MISSING
-    number, reason = _suggested(case)
-    added = [] if given_0 else [_add(case, one.call, "num_workers", f"{number}, persistent_workers=True") for one, _ in some]
-    return case.hit(
-        [one.call for one, _ in some],
-        f"`{program.text(loader.call, 50)}` {'sets `num_workers` to 0' if given_0 else 'has no `num_workers`'}: {why}, in the "
-        "process that trains, between two steps",
-        f"give it `num_workers={number}, persistent_workers=True`{reason}{_spawn_advice(case)}",
-        shown=tuple(edit for edits in added for edit in edits),
-        loaders=len(some),
-        num_workers=0,
-    )
 
 
 def _add(case: Case, call: ast.Call, name: str, value: str) -> tuple[Edit, ...]:
@@ -87,27 +94,24 @@ def _work_per_sample(case: Case, loader: Loader) -> str:
         return loader.work.why
     ends = [end for end in origins(program, loader.dataset) if isinstance(end, ast.Call)]
     owners = [owner for end in ends if isinstance(owner := program.target(end), ast.ClassDef)]
-    methods = [method for owner in owners if (method := program.method(owner, "__getitem__")) is not None]
-    for call in (call for method in methods for call in program.reached(method)):
-        if program.name(call) in _READS or PIXELS.match(program.name(call)) or _TRANSFORM.search(program.text(call.func)):
-            return f"`{owners[0].name}` calls `{program.text(call.func)}` for each sample"
-    steps = [
-        step
-        for end in ends
-        for part in (*end.args, *(word.value for word in end.keywords))
-        for step in transform_steps(program, part)
-    ]
+    for owner in owners:
+        method = program.method(owner, "__getitem__")
+        for call in program.reached(method) if method is not None else ():
+            name, text = program.name(call), program.text(call.func)
+            if name in _READS or _PIXELS.match(name) or _TRANSFORM.search(text):
+                return f"`{owner.name}` calls `{text}` for each sample"
+    parts = [part for end in ends for part in (*end.args, *(word.value for word in end.keywords))]
+    steps = [step for part in parts for step in transform_steps(program, part)]
     if any((size_of(program, step) or 0) >= _LARGE_PX for step in steps):
         return "the dataset resizes each sample"
     random = next((program.last(step) for step in steps if program.last(step) in RANDOM), "")
     if random and loader.work.edge >= _COLOUR_PX:
         return f"`{random}` and the steps behind it run in Python for each sample"
-    made = [program.name(end) for end in ends]
-    if loader.work.kind == "memory" or owners or any(_NO_IMAGES.search(name) for name in made):
+    if loader.work.kind == "memory" or owners or any(_NO_IMAGES.search(program.name(end)) for end in ends):
         return ""
-    images = program.imports_any(*_IMAGE_LIBRARIES)
     trains = any(feed.call is loader.call for training in case.trainings for feed in feeds(program, training.data))
-    fits = images or (trains and not program.imports_any("transformers", "datasets", "torchtext"))
+    fits = program.imports_any(*_IMAGE_LIBRARIES)
+    fits = fits or (trains and not program.imports_any("transformers", "datasets", "torchtext"))
     return "whatever the dataset does for a sample happens there" if fits else ""
 
 
@@ -134,32 +138,20 @@ def _spawn_advice(case: Case) -> str:
 def known_cores(case: Case) -> int | None:
     """Cores by the saved outputs: torch's warning, or a cell that prints `cpu_count()` or `nproc`."""
     for cell in case.program.source.cells if case.outputs.cores is None else ():
-        found = _PRINTED_CORES.search(cell.outputs) if cell.kind == "code" and _CORES.search(cell.text) else None
-        if found:
+        asks = cell.kind == "code" and re.search(r"\bcpu_count\(|\bnproc\b|\blscpu\b", cell.text)
+        if asks and (found := _PRINTED_CORES.search(cell.outputs)):
             return int(found[1]) or None
     return case.outputs.cores
-
-
-# Keras, trainers, libraries, plain loops ----------------------------------------------------------------------------------
-
-_KERAS_FIXES = {
-    "flow": "read the folder with `keras.utils.image_dataset_from_directory(…)` and `.prefetch(tf.data.AUTOTUNE)`, which decodes "
-    "on all cores; with Keras 2 `workers=4` in `fit` is the smaller change",
-    "sequence": "give the Sequence `workers=4` (Keras 3: `super().__init__(workers=4, use_multiprocessing=True)`; Keras 2: "
-    "`fit(…, workers=4, use_multiprocessing=True)`)",
-    "generator": "make it a `keras.utils.PyDataset` with `workers=4`, or a tf.data pipeline with a parallel `map`: a generator "
-    "cannot be shared out",
-}
 
 
 def _keras_hits(case: Case) -> Iterator[Hit]:
     """`fit` reads generators and Sequences with one thread unless it is given more."""
     program = case.program
     found: dict[str, list[tuple[ast.Call, Feed, str]]] = {}
-    trains = [(one.node, one.data) for one in case.trainings if one.kind == "keras"]
+    reads = [(one.node, one.data) for one in case.trainings if one.kind == "keras"]
     passes = program.calls_to("predict_generator", "evaluate_generator", "predict", "evaluate") if not case.trainings else []
-    for node, data in trains or [(call, call.args[0]) for call in passes if call.args]:
-        if not isinstance(node, ast.Call) or not program.is_own(node):
+    for node, data in reads or [(call, call.args[0]) for call in passes if call.args]:
+        if not isinstance(node, ast.Call) or not program.is_own(node) or data is None:
             continue
         if all(number in (0, 1) for number in argument_values(program, node, "workers", None, 1)):
             for feed in feeds(program, data) or _unknown_feeds(case, data):
@@ -171,16 +163,13 @@ def _keras_hits(case: Case) -> Iterator[Hit]:
         yield case.hit(nodes, said, _KERAS_FIXES[kind], workers=1)
 
 
-def _unknown_feeds(case: Case, data: ast.expr | None) -> list[Feed]:
+def _unknown_feeds(case: Case, data: ast.expr) -> list[Feed]:
     """A Sequence or generator of a module that is not here, by its name, in a program about images."""
     program = case.program
-    ends = origins(program, data) if data is not None and program.imports_any(*_IMAGE_LIBRARIES) else []
+    ends = origins(program, data) if program.imports_any(*_IMAGE_LIBRARIES) else []
     unknown = [end for end in ends if isinstance(end, ast.Call) and program.target(end) is None]
-    return [
-        Feed("sequence", end)
-        for end in unknown
-        if _FEEDS.search(program.last(end)) and not program.name(end).startswith(("tensorflow", "keras", "torch"))
-    ]
+    named = [end for end in unknown if _FEEDS.search(program.last(end))]
+    return [Feed("sequence", end) for end in named if not program.name(end).startswith(("tensorflow", "keras", "torch"))]
 
 
 def _keras_work(case: Case, feed: Feed) -> str:
@@ -188,37 +177,26 @@ def _keras_work(case: Case, feed: Feed) -> str:
     if feed.kind == "flow" and program.last(feed.call) != "flow":
         return f"`{program.last(feed.call)}` decodes and resizes one image after another in Python"
     if feed.kind == "sequence" and isinstance(target, ast.ClassDef):
-        made = [feed.call, *(program.calls_in(init) if (init := program.method(target, "__init__")) is not None else ())]
-        given_workers = any(word.arg == "workers" for call in made for word in call.keywords)
-        work = class_work(program, target)
+        init, work = program.method(target, "__init__"), class_work(program, target)
+        made = [feed.call, *(program.calls_in(init) if init is not None else ())]
+        if any(word.arg == "workers" for call in made for word in call.keywords):
+            return ""
         images = work.kind == "unknown" and program.imports_any(*_IMAGE_LIBRARIES)
-        told = work.why if work.kind == "decodes" else f"`{target.name}` makes each batch in Python" if images else ""
-        return "" if given_workers else told
+        return work.why if work.kind == "decodes" else f"`{target.name}` makes each batch in Python" if images else ""
     if feed.kind == "sequence":
         return f"`{program.text(feed.call.func)}` makes each batch in Python"
     calls = program.reached(target) if feed.kind == "generator" and target else []
-    works = [call for call in calls if is_decode(program, call) or PIXELS.match(program.name(call))]
+    works = [call for call in calls if is_decode(program, call) or _PIXELS.match(program.name(call))]
     return f"the generator `{program.text(feed.call.func)}` calls `{program.text(works[0].func)}` for each image" if works else ""
 
 
-def _trainer_hits(case: Case) -> Iterator[Hit]:
-    """`TrainingArguments` of a Hugging Face trainer that reads images: no workers is the default."""
-    program, name, number = case.program, "dataloader_num_workers", _suggested(case)[0]
-    for call in program.own_calls("TrainingArguments", "Seq2SeqTrainingArguments"):
-        if argument_values(program, call, name, None, 0) == [0] and any(sign in case.texts for sign in _IMAGE_MODELS):
-            said = f"`{program.last(call)}` sets no `{name}`: images are decoded and processed in the process that trains"
-            edits = _add(case, call, name, str(number))
-            yield case.hit([call], said, f"add `{name}={number}`{_spawn_advice(case)}", shown=edits, num_workers=0)
-
-
-def _library_hits(case: Case) -> Iterator[Hit]:
+def _told_not_to(case: Case) -> Iterator[Hit]:
     """fastai and YOLO start workers by themselves, unless they are told not to."""
-    program = case.program
-    makers = (
-        program.own_calls("dataloaders", "ImageDataLoaders", "databunch", "DataLoaders") if program.imports_any("fastai") else []
-    )
-    makers += [call for call in program.calls if program.is_own(call) and ".ImageDataLoaders.from_" in f".{program.name(call)}"]
-    told = [(call, "num_workers") for call in makers]
+    program, told = case.program, []
+    if program.imports_any("fastai"):
+        makers = program.own_calls("dataloaders", "ImageDataLoaders", "databunch", "DataLoaders")
+        makers += [call for call in program.calls if ".ImageDataLoaders.from_" in f".{program.name(call)}"]
+        told = [(call, "num_workers") for call in makers]
     told += [(one.node, "workers") for one in case.trainings if one.kind == "yolo" and isinstance(one.node, ast.Call)]
     for call, name in told:
         if program.is_own(call) and (expr := given(program, call, name)) is not None and values(program, expr) == [0]:
@@ -226,43 +204,25 @@ def _library_hits(case: Case) -> Iterator[Hit]:
             yield case.hit([call], said, f"leave `{name}` out: the default fits the machine{_spawn_advice(case)}", num_workers=0)
 
 
-def _loop_hits(case: Case) -> Iterator[Hit]:
-    """A training loop that decodes its images itself, without any loader."""
-    program = case.program
-    for training in case.trainings:
-        loop = training.node
-        if (
-            isinstance(loop, LOOPS)
-            and program.is_own(loop)
-            and not any(feed.kind == "loader" for feed in feeds(program, training.data))
-        ):
-            body = (call for statement in loop.body for call in program.reached(statement))
-            if decode := next((call for call in body if is_decode(program, call)), None):
-                said = f"the training loop calls `{program.text(decode.func)}` itself: every image is decoded between two steps"
-                yield case.hit(
-                    [loop], said, "put the reading into a `Dataset` and read it through a `DataLoader` with `num_workers=4`"
-                )
-
-
-# Too few, too many --------------------------------------------------------------------------------------------------------
-
-
 def check_few(case: Case) -> Iterator[Hit]:
+    """Too few, too many."""
     program, cores = case.program, known_cores(case)
     own = [one for one in loaders(program) if program.is_own(one.call) and UNKNOWN not in one.workers]
     some = [(one, max(one.workers)) for one in own if all(isinstance(n, int) and n > 0 for n in one.workers)]
-    many = [(one, number) for one, number in some if cores is not None and number > cores]
-    few = [(one, number) for one, number in some if one.work.kind != "memory" and number <= 2 and (cores or 4) >= 2 * number]
+    many = [(one.call, number) for one, number in some if cores is not None and number > cores]
+    few = [(one.call, number) for one, number in some if one.work.kind != "memory" and number <= 2 and (cores or 4) >= 2 * number]
     if many and cores is not None:
         number = max(number for _, number in many)
         said = f"{number} workers on {cores} cores: they take turns, and each costs memory and time to start"
-        fix, kind = f"`num_workers={cores}`, or `min({number}, os.cpu_count())`", "choke" if number >= 4 * cores else "note"
-        figures = {"num_workers": number, "cores": cores}
-        yield Hit(many[0][0].call, said, fix, kind, "outputs", figures, tuple(one.call for one, _ in many[1:]))  # type: ignore[arg-type]
+        fix, figures = f"`num_workers={cores}`, or `min({number}, os.cpu_count())`", {"num_workers": number, "cores": cores}
+        first, *further = (call for call, _ in many)
+        yield Hit(first, said, fix, "choke" if number >= 4 * cores else "note", "outputs", figures, tuple(further))
     if few:
         number = max(number for _, number in few)
         told = f", the saved outputs show {cores} cores" if cores is not None else ""
         said = f"{'one worker decodes' if number == 1 else f'{number} workers decode'} all images whatever the machine has{told}"
         fix = f"`num_workers={'min(8, os.cpu_count())' if cores is None else min(cores, 8)}`"
-        kind, basis = "choke" if number == 1 or (cores or 0) >= 8 else "note", "outputs" if cores is not None else None
-        yield case.hit([one.call for one, _ in few], said, fix, kind, basis=basis, num_workers=number, cores=cores)  # type: ignore[arg-type]
+        yield case.hit(
+            [call for call, _ in few], said, fix, "choke" if number == 1 or (cores or 0) >= 8 else "note",
+            basis="outputs" if cores is not None else None, num_workers=number, cores=cores,
+        )  # fmt: skip
