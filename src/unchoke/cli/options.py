@@ -19,7 +19,7 @@ import unchoke
 from unchoke.cli.completion import complete_run, complete_setting
 from unchoke.cli.showing import Result, hush_profiler, show
 from unchoke.core.settings import OPTIONS, TYPES, flag, flag_off, help_of, options_of
-from unchoke.machine.detect import refuse_absent_device
+from unchoke.machine.policy import refuse_absent_device
 
 if TYPE_CHECKING:
     from unchoke.runs.report.console import Console

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from unchoke.core.errors import MachineError
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 
 T = TypeVar("T")
@@ -86,25 +85,6 @@ def usable_cores(limits: Limits | None = None) -> int:
 def has_card_driver() -> bool:
     """Whether a driver for NVIDIA's cards is loaded: a hint that needs no torch."""
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))
-
-
-def refuse_absent_device(device: str | None) -> None:
-    """Refuse a device that this system, or the torch installed here, cannot have: known without loading torch."""
-    kind, system, version = (device or "").partition(":")[0], platform.system(), package_version("torch")
-    why = ""
-    if kind == "mps" and system != "Darwin":
-        why = f"MPS is the GPU of Macs, and this is {system}"
-    elif kind == "cuda" and system == "Darwin":
-        why = "no Mac that torch runs on has CUDA; its GPU is called mps"
-    elif kind == "cuda" and version.endswith("+cpu"):
-        why = f"torch {version} was built without CUDA"
-    if why:
-        raise MachineError(
-            f"--device {device}: this machine has none",
-            code="device-not-available",
-            why=why,
-            try_="--device cpu, or leave it out",
-        )
 
 
 def machine_memory() -> tuple[int, int]:

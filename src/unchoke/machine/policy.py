@@ -6,12 +6,14 @@ leaves what it cannot know to measurement (`tune`, and the comparison of engines
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import Any
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError, missing_extra
 from unchoke.core.units import format_bytes, format_count
+from unchoke.machine.detect import package_version
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 
 GIB = 2**30
@@ -82,6 +84,25 @@ class Policy:
     @property
     def encode_batch(self) -> int:
         return int(self.value("encode_batch"))
+
+
+def refuse_absent_device(device: str | None) -> None:
+    """Refuse a device that this system, or the torch installed here, cannot have: known without loading torch."""
+    kind, system, version = (device or "").partition(":")[0], platform.system(), package_version("torch")
+    why = ""
+    if kind == "mps" and system != "Darwin":
+        why = f"MPS is the GPU of Macs, and this is {system}"
+    elif kind == "cuda" and system == "Darwin":
+        why = "no Mac that torch runs on has CUDA; its GPU is called mps"
+    elif kind == "cuda" and version.endswith("+cpu"):
+        why = f"torch {version} was built without CUDA"
+    if why:
+        raise MachineError(
+            f"--device {device}: this machine has none",
+            code="device-not-available",
+            why=why,
+            try_="--device cpu, or leave it out",
+        )
 
 
 def choose_policy(

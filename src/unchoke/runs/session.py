@@ -28,8 +28,8 @@ from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
 from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.jobs.cluster.connection import Cluster, cluster_at, leave_cluster
-from unchoke.machine.detect import refuse_absent_device
 from unchoke.machine.memory.memory_watch import MemoryWatch
+from unchoke.machine.policy import refuse_absent_device
 from unchoke.machine.system_errors import refuse_no_addresses
 from unchoke.runs.progress_log import ProgressLog
 from unchoke.runs.tracker import refuse_unknown_trackers

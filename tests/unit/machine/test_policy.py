@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from errors import refused
+from unchoke.machine import policy
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 from unchoke.machine.policy import choose_policy
 
@@ -142,3 +143,26 @@ def test_an_unknown_precision_is_wrong_usage() -> None:
 def test_a_device_that_cannot_be_meant_is_wrong_usage(device: str) -> None:
     with refused("unknown-device", device):
         choose_policy(H200, device=device)
+
+
+@pytest.mark.parametrize(
+    ("device", "system", "torch", "fact"),
+    [("mps", "Linux", "2.13.0", "Linux"), ("cuda", "Darwin", "2.13.0", "mps"), ("cuda:1", "Windows", "2.13.0+cpu", "2.13.0+cpu")],
+)
+def test_absent_device_is_refused_without_torch(
+    device: str, system: str, torch: str, fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy.platform, "system", lambda: system)
+    monkeypatch.setattr(policy, "package_version", lambda name: torch)
+    with refused("device-not-available", device, fact):
+        policy.refuse_absent_device(device)
+    for other in (None, "cpu", "auto"):
+        policy.refuse_absent_device(other)
+
+
+def test_device_that_may_be_there_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy.platform, "system", lambda: "Darwin")
+    policy.refuse_absent_device("mps")
+    monkeypatch.setattr(policy.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(policy, "package_version", lambda name: "2.13.0")
+    policy.refuse_absent_device("cuda:0")
