@@ -9,12 +9,14 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.data.image_files import FileMatcher
+from unchoke.data.limits import refuse_texts
 from unchoke.data.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
 from unchoke.data.table import SEVERAL, is_missing, is_number
 
@@ -31,7 +33,11 @@ LONG_NAMES = (("target_name", "target"), ("target_name", "value"), ("target", "v
 GROUP_NAMES = ("lesion_id", "patient_id", "patient", "subject_id", "subject", "person_id", "case_id", "group", "group_id",
                "site_id", "plant_id", "animal_id", "individual_id", "scene_id", "video_id")  # fmt: skip
 _USUAL_NAMES = {"--path": PATH_NAMES, "--id": ID_NAMES, "--label": LABEL_NAMES, "--group": GROUP_NAMES}
+NO_HEADER = "no header"
+"""The attribute of a table whose first row was no header."""
 _PROBES = 200
+_MOST_CLASS_NUMBERS = 20
+"""Whole numbers beyond so many may as well be a quantity."""
 
 
 @dataclass(frozen=True)
@@ -231,12 +237,14 @@ def _choose_value(
     if len(marked) > 1 and set(candidates) <= set(marked):
         return _join_marks(table, marked, key, sample_id, source, choices)
     others = [str(name) for name in table.columns if name not in taken]
-    if not candidates and len(others) == 1 and _speaks_for(table[others[0]], "--label"):
-        name = others[0]
-        choices.append(Choice("label column", name, f"the only other column; {table[name].nunique():,} distinct values"))
-        return table, Columns(key, sample_id, label=name)
+    if (asked := [name for name in source.asked if name in others]) or (not candidates and len(others) == 1):
+        why = "the sample of what is to be handed in asks for it" if asked else "the only other column"
+        if (columns := _choose_asked(table, Columns(key, sample_id), asked or others, why, choices)) is not None:
+            return table, columns
     if not candidates:
-        raise _unclear("no column is plainly the label", table, option="--label", example=_usual(table, "--label") or "COLUMN")
+        refuse_texts(key, others, table)
+        likely = (*asked, _usual(table, "--label") or "COLUMN")[0]
+        raise _unclear("no column is plainly the label", table, option="--label", example=likely)
     name = candidates[0]
     if _has_fractions(table[name]):
         choices.append(
@@ -245,6 +253,43 @@ def _choose_value(
         return table, Columns(key, sample_id, targets=(name,))
     choices.append(Choice("label column", name, f"its name says so; {table[name].nunique():,} distinct values"))
     return table, Columns(key, sample_id, label=name)
+
+
+def _choose_asked(table: pd.DataFrame, columns: Columns, asked: Sequence[str], why: str, choices: list[Choice]) -> Columns | None:
+    """Columns that must be what is to be learnt: numbers with fractions, or one column of classes; None where they are neither."""
+    if all(_has_fractions(table[name]) for name in asked):
+        choices.append(Choice("target", ", ".join(asked), f"{why}, and it holds numbers with fractions: regression"))
+        return replace(columns, targets=tuple(asked))
+    if len(asked) > 1:
+        return None
+    name, distinct = asked[0], int(table[asked[0]].nunique())
+    if distinct > _MOST_CLASS_NUMBERS and all(map(is_number, table[name])):
+        raise UsageError(
+            f"{name!r} holds {distinct:,} whole numbers: classes, or a number to predict?",
+            code="several-readings",
+            why=why,
+            try_=f"--target {shlex.quote(name)} for the number; --label {shlex.quote(name)} for {distinct:,} classes",
+        )
+    if not _speaks_for(table[name], "--label"):
+        return None
+    choices.append(Choice("label column", name, f"{why}; {distinct:,} distinct values"))
+    return replace(columns, label=name)
+
+
+def with_header(table: pd.DataFrame, matcher: FileMatcher) -> pd.DataFrame:
+    """The table; where its header names a file it is a row, and columns are called `path` and, if there is one, `label`."""
+    import pandas as pd
+
+    names = [str(name) for name in table.columns]
+    paths = [place for place, name in enumerate(names) if suffix_of(name) in PICTURE_SUFFIXES and matcher.find(name)]
+    if len(paths) != 1:
+        return table
+    others = ["label"] if len(names) == 2 else [f"column {number}" for number in range(1, len(names))]
+    called = [*others[: paths[0]], "path", *others[paths[0] :]]
+    first = pd.DataFrame([names], columns=called, dtype="str")
+    whole = pd.concat([first, table.set_axis(called, axis=1)], ignore_index=True)
+    whole.attrs = {**table.attrs, NO_HEADER: True}
+    return whole
 
 
 def _is_mark(column: pd.Series[str]) -> bool:

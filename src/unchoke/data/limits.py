@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from unchoke.core.errors import UnchokeError, UsageError
 from unchoke.core.image_names import suffix_of
@@ -17,16 +18,28 @@ from unchoke.core.remote import DataPlace
 from unchoke.core.units import format_count
 from unchoke.data.image_files import FolderFiles
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv"})
 VOLUME_SUFFIXES = frozenset(
     {".nii", ".mha", ".mhd", ".nrrd", ".dcm", ".ply", ".pcd", ".las", ".laz", ".obj", ".stl", ".glb", ".off"}
 )
+ARCHIVE_SUFFIXES = frozenset({".zip", ".tar", ".tgz", ".7z", ".rar"})
+ARRAY_SUFFIXES = frozenset({".npy", ".npz", ".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".tfrecord", ".arrow", ".lmdb"})
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".pdf", ".docx", ".html", ".jsonl"})
 _BOX_COLUMNS = ({"xmin", "ymin", "xmax", "ymax"}, {"x_min", "y_min", "x_max", "y_max"}, {"x1", "y1", "x2", "y2"}, {"bbox"},
                 {"bboxes"}, {"boxes"}, {"predictionstring"}, {"objects"})  # fmt: skip
 _MOST_BYTES = 300_000_000
+_BY_SUFFIX = (
+    ("video", VIDEO_SUFFIXES),
+    ("volumes", VOLUME_SUFFIXES),
+    ("archive", ARCHIVE_SUFFIXES),
+    ("arrays", ARRAY_SUFFIXES),
+)
 _FEW_TEXTS = 3
 """So many texts are data, fewer are notes."""
+_TEXT_COLUMNS = frozenset({"caption", "captions", "text", "sentence", "description", "prompt", "question", "answer"})
 _KINDS = {
     "detection": (
         "boxes",
@@ -48,6 +61,16 @@ _KINDS = {
         "volumes, point clouds and meshes are not supported: unchoke learns from photos and flat rasters",
         "MONAI or nnU-Net for medical volumes, Open3D-ML for point clouds; or single slices saved as PNG",
     ),
+    "archive": (
+        "archives",
+        "photos are read where they lie, many times over",
+        "unzip FILE -d photos, or tar -xf FILE; then unchoke check photos",
+    ),
+    "arrays": (
+        "arrays instead of photos",
+        "what their axes mean is not said",
+        "save them as PNG files in class folders; a Hugging Face dataset: ds.to_parquet(FILE)",
+    ),
     "text": ("texts", "text is not supported: unchoke learns from photos and rasters", "transformers or scikit-learn"),
 }
 
@@ -62,15 +85,15 @@ def refuse_foreign(place: DataPlace, found: FolderFiles) -> None:
     if found.images:
         return
     counts = Counter(suffix_of(name.removesuffix(".gz")) for name in found.others)
-    for kind, suffixes in (("video", VIDEO_SUFFIXES), ("volumes", VOLUME_SUFFIXES), ("text", TEXT_SUFFIXES)):
+    for kind, suffixes in (*_BY_SUFFIX, ("text", TEXT_SUFFIXES)):
         count = sum(counts[suffix] for suffix in suffixes)
-        if count > len(found.others) / 2 and (kind != "text" or count >= _FEW_TEXTS):
+        if count and count >= len(found.others) / 2 and (kind != "text" or count >= _FEW_TEXTS):
             raise _unsupported(kind, place, format_count(count, "file"))
 
 
 def refuse_file(place: DataPlace) -> None:
     """A single file that is no table."""
-    for kind, suffixes in (("video", VIDEO_SUFFIXES), ("volumes", VOLUME_SUFFIXES)):
+    for kind, suffixes in _BY_SUFFIX:
         if suffix_of(place.name.removesuffix(".gz")) in suffixes:
             raise _unsupported(kind, place.name, "one file")
     if suffix_of(place.name) == ".json" and (kind := _kind_of_json(place)):
@@ -146,3 +169,10 @@ def refuse_box_columns(name: str, columns: Iterable[str]) -> None:
         )
     if found := next((wanted for wanted in _BOX_COLUMNS if wanted <= simple), None):
         raise _unsupported("detection", name, f"the columns {', '.join(sorted(found))}")
+
+
+def refuse_texts(key: str, columns: Sequence[str], table: pd.DataFrame) -> None:
+    """A table whose answers are sentences."""
+    for name in columns:
+        if name.lower() in _TEXT_COLUMNS and table[name].nunique() > len(table) / 2:
+            raise _unsupported("text", "the table", f"a caption for each {key!r} in the column {name!r}")

@@ -24,7 +24,7 @@ from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, locate
 from unchoke.core.units import format_count
 from unchoke.core.urls import is_url
-from unchoke.data.columns import Columns, choose_columns, refuse_leaks
+from unchoke.data.columns import NO_HEADER, Columns, choose_columns, refuse_leaks, with_header
 from unchoke.data.extra_inputs import read_inputs, settle_inputs
 from unchoke.data.groups import (
     LikelyGroup,
@@ -101,6 +101,9 @@ def scan_table(source: DataSource, table: pd.DataFrame | None = None) -> Scan:
     matcher = FileMatcher(found.images)
     if source.label is None and not source.targets and source.long is None:
         refuse_box_columns(source.data.name, table.columns)
+    table = with_header(table, matcher)
+    if NO_HEADER in table.attrs:
+        said.append(Choice("header", "none", f"the first row of {source.data.name} names a file, so it is no header"))
     table, columns, choices = choose_columns(table, source, matcher=matcher)
     table, found, dropped = _without_dropped(table, columns, source, found)
     matcher = FileMatcher(found.images) if dropped else matcher

@@ -72,6 +72,8 @@ class DataSource:
     """The share of files that may be unusable before that is an error."""
     multi_label: bool | None = None
     """Whether a cell holds several labels (True) or the name of one class, whatever stands in it (False)."""
+    asked: tuple[str, ...] = ()
+    """Columns that a sample of what is to be handed in asks for."""
     unpack_to: Path | None = None
     """Where pictures inside a table are written; None leaves them there."""
 

@@ -103,11 +103,11 @@ def _scan_folder(source: DataSource) -> Scan:
     if reading.table is None:
         return _scan_class_folders(source, replace(found, images=exclusion.kept), reading, exclusion)
     assert reading.table_file is not None, "a table has a file"
-    split = source.split or ("split" if reading.value.endswith("tables") and "split" in reading.table.columns else None)
+    split = source.split or (None if source.fold_column else reading.split)
     path = source.path or (None if source.id else reading.key)
-    scan = scan_table(
-        replace(source, data=reading.table_file, images=source.images or reading.images, path=path, split=split), reading.table
-    )
+    images = source.images or reading.images
+    source_of_table = replace(source, data=reading.table_file, images=images, path=path, split=split, asked=reading.asked)
+    scan = scan_table(source_of_table, reading.table)
     choices = [Choice("data", reading.value, reading.reason, {"to_predict": reading.to_predict}), *scan.choices]
     return replace(scan, choices=choices, findings=[*scan.findings, *_point_to_unlabelled(source.data, reading.to_predict)])
 
@@ -257,7 +257,7 @@ def _diagnose_others(found: FolderFiles, unplaced: list[FileEntry], *, strict: b
 def _diagnose_root(root: DataPlace, found: FolderFiles, labels: set[str], dropped: Iterable[str]) -> Iterator[Finding]:
     """Folders directly in DATA that become no class, and a table that lies beside the folders."""
     files = {name for name in found.others if "/" not in name} | {e.relative for e in found.images if "/" not in e.relative}
-    names = [name for name in listing.names(root) if not name.startswith(".") and name not in files and name not in labels]
+    names = [name for name in listing.names(root) if not name.startswith((".", "__")) and name not in files | labels]
     empty = [name for name in names if (root / name).is_dir() and not (root / name / WORKSPACE_MARK).exists()]
     if empty:
         emptied = {name.partition("/")[0] for name in dropped} & set(empty)

@@ -42,6 +42,7 @@ SEVERAL = "|"
 """What stands between the values of a cell that has several."""
 PICTURES = "pictures"
 """The attribute of a frame that names the column with files that were unpacked, and their folder."""
+_NAME_AND_WORD = re.compile(r"\S+\.(jpe?g|png|bmp|tiff?|webp) \S+", re.IGNORECASE)
 _MOST_COLUMNS = 5_000
 _MOST_BYTES = 4_000_000_000
 _PICTURE_MARKS = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp",
@@ -217,9 +218,13 @@ def _decodes(data: bytes, encoding: str) -> bool:
 
 
 def sniff_delimiter(text: str) -> str:
-    """The one of comma, semicolon and tab that the header uses most outside quotes; a comma when it uses none."""
+    """The one of comma, semicolon and tab that the header uses most outside quotes, else a bar, else a comma; a space where the
+    first line is the name of a picture and a word.
+    """
     unquoted = re.sub(r'"(?:[^"]|"")*"', "", text[:65536])
     header = unquoted.lstrip("\r\n").partition("\n")[0]
+    if not any(mark in header for mark in ",;\t|") and _NAME_AND_WORD.fullmatch(header.strip()):
+        return " "
     return max(",;\t", key=header.count) if any(mark in header for mark in ",;\t") or "|" not in header else "|"
 
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from unchoke.core.image_names import suffix_of
 from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace
 from unchoke.core.units import format_count
-from unchoke.data.columns import ID_NAMES, LABEL_NAMES, PATH_NAMES, known_columns
+from unchoke.data.columns import ID_NAMES, LABEL_NAMES, PATH_NAMES, known_columns, with_header
 from unchoke.data.image_files import FileMatcher, FolderFiles, stem_of
 from unchoke.data.limits import refuse_boxes
 from unchoke.data.sample_set import SPLIT_WORDS, DataSource
@@ -42,11 +42,13 @@ _RECORDINGS = re.compile(
     "video|vid|clip|seq|sequence|scene|shot|take|recording|session|subject|patient|camera|cam|flight", re.IGNORECASE
 )
 _MASK_ENDINGS = ("mask", "masks", "label", "labels", "gt", "groundtruth", "seg", "segmentation", "annotation", "target", "matte")
+_PHOTO_ENDINGS = ("sat", "image", "img", "photo", "rgb", "leftimg8bit", "input", "original")
 _LOSSLESS = frozenset({".png", ".bmp", ".gif", ".tif", ".tiff"})
 _MASK_VALUES = 32
 _LOOKED_AT = 6
 _MOST_FOLDERS = 40
 _TABLE_ROWS = 400
+_MOST_TABLES = 20
 _DEEP = 0.5
 """The share of photos that must lie in folders within class folders for both to be plausible classes."""
 _LEVEL = re.compile(r"path(?::(\d+))?")
@@ -68,6 +70,10 @@ class Reading:
     table: pd.DataFrame | None = None
     table_file: DataPlace | None = None
     key: str = ""
+    split: str | None = None
+    """The column that was made of the tables' names."""
+    asked: tuple[str, ...] = ()
+    """Columns of the table that a sample of what is to be handed in asks for."""
     images: tuple[DataPlace, ...] = ()
     to_predict: dict[str, int] = field(default_factory=dict)
     """Folders without labels, with how many images each has."""
@@ -214,6 +220,17 @@ class _Folders:
                 "which recording they are from",
                 try_=f"a table with the columns path, label and group; or unchoke fit {named} --label path:1",
             )
+        plain = sorted(name for name in firsts if _is_plain(name))
+        if plain and len(firsts) - len(plain) > 1:
+            pairs = zip(self.parts, self.images, strict=True)
+            where = dict.fromkeys(one.relative.rpartition("/")[0] for parts, one in pairs if parts and parts[0] in plain)
+            without = " ".join(f"--exclude {shlex.quote(f'{folder}/*')}" for folder in list(where)[:4])
+            rest = _counts(label for label in self.labels(1) if label not in plain)
+            readings = [
+                (f"unchoke fit {named} {without}", rest),
+                (f"unchoke fit {named} --label path:1", _counts(self.labels(1))),
+            ]
+            raise _several(self.root, readings, f"a folder called {', '.join(plain)} lies among its class folders")
         deep = [parts for parts in self.parts if len(parts) > 1]
         if len(firsts) > 1 and len(deep) > _DEEP * len(self.parts) and not self._are_groups(deep):
             depth = min(3, max(map(len, deep)))
@@ -250,39 +267,48 @@ def labels_by_name(images: Sequence[FileEntry]) -> str:
 
 def _find_table(source: DataSource, found: FolderFiles, named: Sequence[str]) -> Reading | None:
     """The table in the folder that says what its photos are; refused where several could."""
+    import pandas as pd
+
     root, names = source.data, [name for name in found.others if suffix_of(name) in TABLE_SUFFIXES]
     metadata = [name for name in names if PurePosixPath(name).stem == "metadata"]
     if metadata and (joined := _join(source, metadata)) is not None:
         return joined
     if not found.images and (parquet := [name for name in names if suffix_of(name) in PARQUET_SUFFIXES]):
         return _join(source, parquet)
-    usable = []
-    for name in [name for name in names if name.count("/") <= 1 and suffix_of(name) != ".json"][:20]:
+    usable: list[tuple[str, str, pd.DataFrame]] = []
+    matcher = FileMatcher(found.images)
+    for name in [name for name in names if name.count("/") <= 1 and suffix_of(name) != ".json"][:_MOST_TABLES]:
         table = _try_table(source, root / name)
-        if table is None or not set(named) <= set(table.columns):
+        if table is None or "submission" in name.lower():
             continue
-        key, share = _key_of(table, found.images)
-        learnt = [column for column in table.columns if column not in (key, *source.inputs)]
-        if share < 0.5 or not learnt or "submission" in name.lower():
+        table = with_header(table, matcher)
+        if not set(named) <= set(table.columns):
             continue
-        usable.append((name, key, table))
+        key, share = _key_of(table, matcher)
+        if share >= 0.5 and set(table.columns) - {key, *source.inputs}:
+            usable.append((name, key, table))
+    split_of = {_split_of(PurePosixPath(name).stem): place for place, (name, *_) in enumerate(usable)}
+    if len(split_of) == len(usable) > 1 and "train" in split_of and "" not in split_of:  # train.csv, val.csv, test.csv
+        name, key, train = usable[split_of["train"]]
+        columns = set(train.columns)
+        same = {split: usable[place][2] for split, place in split_of.items() if set(usable[place][2].columns) == columns}
+        if len(same) > 1:
+            attrs, parts = train.attrs, [one.assign(split=split) for split, one in same.items()]
+            train = pd.concat(parts, ignore_index=True)
+            train.attrs = attrs
+        reading = _table_reading(source, found, name, key, train, matcher)
+        return reading if len(same) == 1 else replace(reading, value=f"{len(same)} tables", split="split")
     labelled = [one for one in usable if named or known_columns(one[2], LABEL_NAMES)] or usable
-    if len(labelled) > 1 and len({len(table) for *_, table in labelled}) > 1:
-        trained = [one for one in labelled if _split_of(PurePosixPath(one[0]).stem) == "train"]
-        labelled = trained if len(trained) == 1 else labelled
     if len(labelled) > 1:
         options = [
             (
                 f"unchoke fit {_shell(root / name)} --images {_shell(root)}",
-                f"{format_count(len(table), 'row')}: {', '.join(table.columns[:6])}",
+                f"{len(table):,} rows of {', '.join(table.columns[:6])}",
             )
             for name, _, table in labelled
         ]
         raise _several(root, options, "several tables in it name its photos")
-    if not labelled:
-        return None
-    ((name, key, table),) = labelled
-    return _table_reading(source, found, name, key, table)
+    return _table_reading(source, found, *labelled[0], matcher) if labelled else None
 
 
 def _try_table(source: DataSource, place: DataPlace) -> pd.DataFrame | None:
@@ -294,9 +320,8 @@ def _try_table(source: DataSource, place: DataPlace) -> pd.DataFrame | None:
     return table if len(table) and len(table.columns) > 1 else None
 
 
-def _key_of(table: pd.DataFrame, images: Sequence[FileEntry]) -> tuple[str, float]:
+def _key_of(table: pd.DataFrame, matcher: FileMatcher) -> tuple[str, float]:
     """The column that names most images, and the share of its cells that do."""
-    matcher = FileMatcher(images)
     probe = table.iloc[:: max(1, len(table) // _TABLE_ROWS)]
     shares = {str(name): matcher.share_found([str(cell) for cell in probe[name].drop_duplicates()]) for name in table.columns}
     usual = {name: shares[name] for name in known_columns(table, PATH_NAMES + ID_NAMES) if shares[name] >= 0.5}
@@ -304,9 +329,11 @@ def _key_of(table: pd.DataFrame, images: Sequence[FileEntry]) -> tuple[str, floa
     return best, shares[best]
 
 
-def _table_reading(source: DataSource, found: FolderFiles, name: str, key: str, table: pd.DataFrame) -> Reading:
+def _table_reading(
+    source: DataSource, found: FolderFiles, name: str, key: str, table: pd.DataFrame, matcher: FileMatcher
+) -> Reading:
     """The table with the folders that its rows lead to; the others hold what is to be predicted."""
-    matcher, root = FileMatcher(found.images), source.data
+    root = source.data
     used: Counter[str] = Counter()
     hits = [matcher.find(str(cell)) for cell in table[key].drop_duplicates()]
     for place in (hits[0] for hits in hits if hits):
@@ -317,11 +344,19 @@ def _table_reading(source: DataSource, found: FolderFiles, name: str, key: str, 
         for folder, count in sizes.items()
         if folder and not used[folder] and _split_of(folder.split("/")[0]) == "test"
     }
+    asked: tuple[str, ...] = ()
+    for sample in (one for one in found.others if "submission" in one.lower() and suffix_of(one) in TABLE_SUFFIXES):
+        wanted = _try_table(source, root / sample)
+        asked = (
+            () if wanted is None else tuple(str(column) for column in wanted.columns if column in table.columns and column != key)
+        )
     tops = sorted({folder.split("/")[0] for folder in used})
     where = "" if "" in tops else f" and the photos in {', '.join(tops[:4])}"
     reason = f"{name} names {sum(used.values()):,} of {format_count(len(found.images), 'photo')} in its column {key!r}"
     images = (root,) if "" in tops or not idle else tuple(root / folder for folder in tops)
-    return Reading(f"{name}{where}", reason, table=table, table_file=root / name, key=key, images=images, to_predict=idle)
+    return Reading(
+        f"{name}{where}", reason, table=table, table_file=root / name, key=key, images=images, to_predict=idle, asked=asked
+    )
 
 
 def _join(source: DataSource, names: Sequence[str]) -> Reading | None:
@@ -355,7 +390,9 @@ def _join(source: DataSource, names: Sequence[str]) -> Reading | None:
     what = "with pictures inside" if images else f"that names photos in its column {key!r}"
     reason = f"{names[0]}{f' and {len(frames) - 1} more' if len(frames) > 1 else ''}, {what}: {format_count(len(joined), 'row')}"
     value = names[0] if len(frames) == 1 else f"{len(frames)} tables"
-    return Reading(value, reason, table=joined, table_file=root / names[0], key=key, images=tuple(images) or (root,))
+    split = "split" if any("split" in table.columns for table in frames) else None
+    places = tuple(images) or (root,)
+    return Reading(value, reason, table=joined, table_file=root / names[0], key=key, split=split, images=places)
 
 
 def _says_the_same(table: Reading, folders: _Folders) -> bool:
@@ -375,28 +412,28 @@ def _find_masks(root: DataPlace, found: FolderFiles, folders: _Folders) -> list[
     lossless = [name for name in by_name if suffix_of(name) in _LOSSLESS]
     if not lossless:
         return []
-    marked = [name for name in lossless if len(_base(name)) < len(stem_of(name))]
-    stems = set(map(stem_of, by_name)) if marked else set()
-    beside = [name for name in marked if _base(name) in stems]
+    marked = [name for name in lossless if _base(name, _MASK_ENDINGS) != stem_of(name)]
+    stems = {_base(name, _PHOTO_ENDINGS) for name in by_name.keys() - marked} if marked else set()
+    beside = [name for name in marked if _base(name, _MASK_ENDINGS) in stems]
     if len(beside) > 0.3 * len(by_name) and _are_masks(by_name[name] for name in beside[:_LOOKED_AT]):
-        pattern = f"*{stem_of(beside[0])[len(_base(beside[0])) :].rstrip('0123456789')}*"
+        ending = next(one for one in reversed(_MASK_ENDINGS) if one in stem_of(beside[0]).lower())
+        pattern = f"*{ending}*"
         seen = f"{format_count(len(beside), 'mask')} beside the photos, such as {beside[0]!r}"
         readings = [("unchoke segment train PHOTOS --label MASKS, once the masks lie in a folder of their own", seen)]
         if folders.has_classes:
             classes = f"{_counts(folders.labels(1))}, masks among them"
             readings.append((f"unchoke fit {_shell(root)} --exclude {_shell(pattern)}", classes))
         return readings
-    for level in (0, 1):
-        tops = Counter(parts[level] for name in by_name if len(parts := name.split("/", level + 1)) > level + 1)
-        held = Counter(parts[level] for name in lossless if len(parts := name.split("/", level + 1)) > level + 1)
-        could = [folder for folder, count in held.items() if count == tops[folder]]
+    for divide in (_at_first, _at_second, _at_last):  # images/train/1.jpg and masks/train/1.png; train/images/1.jpg; any folders
+        held = Counter(divide(name)[0] for name in lossless)
+        tops = Counter(divide(name)[0] for name in by_name) if len(held) <= _MOST_FOLDERS else held
+        could = [folder for folder, count in held.items() if folder and count == tops[folder]]
         if not could or not 1 < len(tops) <= _MOST_FOLDERS:
             continue
         keyed: dict[str, dict[str, str]] = defaultdict(dict)
         for name in by_name:
-            parts = name.split("/")
-            if len(parts) > level + 1:
-                keyed[parts[level]][_base("/".join(parts[:level] + parts[level + 1 :]))] = name
+            folder, rest = divide(name)
+            keyed[folder][_base(rest)] = name
         for masks in sorted(could, key=lambda name: (not name.lower().endswith(_MASK_ENDINGS), name)):
             partners = [one for one in keyed if one != masks and len(keyed[masks].keys() & keyed[one]) >= 0.8 * len(keyed[masks])]
             some = sorted(keyed[masks])[:_LOOKED_AT]
@@ -405,21 +442,38 @@ def _find_masks(root: DataPlace, found: FolderFiles, folders: _Folders) -> list[
             for photos in partners:
                 own = [keyed[photos][one] for one in some if one in keyed[photos]]
                 if own and not any(_num_values(by_name[name]) <= _MASK_VALUES for name in own):
-                    prefix = own[0].split("/")[:level]
-                    places = [_shell("/".join((str(root), *prefix, folder))) for folder in (photos, masks)]
+                    above = [*own[0].split("/")[:1]] if divide is _at_second else []
+                    places = [_shell("/".join((str(root), *above, folder))) for folder in (photos, masks)]
                     seen = f"photos in {photos} and {len(keyed[masks]):,} masks of the same names, with few values, in {masks}"
                     return [(f"unchoke segment train {places[0]} --label {places[1]}", seen)]
     return []
 
 
-def _base(name: str) -> str:
-    """The path without its ending and what marks a mask."""
+def _at_first(name: str) -> tuple[str, str]:
+    """The folder that divides photos from masks, and what is left of the path."""
+    folder, _, rest = name.partition("/")
+    return (folder, rest) if rest else ("", name)
+
+
+def _at_second(name: str) -> tuple[str, str]:
+    parts = name.split("/", 2)
+    return (parts[1], f"{parts[0]}/{parts[2]}") if len(parts) > 2 else ("", name)
+
+
+def _at_last(name: str) -> tuple[str, str]:
+    folder, _, rest = name.rpartition("/")
+    return folder, rest
+
+
+def _base(name: str, endings: tuple[str, ...] = ()) -> str:
+    """The path without its ending and what marks a mask (or a photo): ``train/7`` of ``train/7_mask.png``."""
     stem = stem_of(name)
-    short = stem.lower().rstrip("0123456789 _-")
-    if not short.endswith(_MASK_ENDINGS):
+    short = stem.rstrip("0123456789 _-")
+    endings = endings or _MASK_ENDINGS + _PHOTO_ENDINGS
+    if not short.lower().endswith(endings):
         return stem
-    ending = max((one for one in _MASK_ENDINGS if short.endswith(one)), key=len)
-    return stem[: len(short) - len(ending)].rstrip(" _-.")
+    ending = max((one for one in endings if short.lower().endswith(one)), key=len)
+    return stem[: len(short) - len(ending)].rstrip(" _-.") + stem[len(short) :].strip(" _-")
 
 
 def _are_masks(entries: Iterable[FileEntry]) -> bool:

@@ -146,6 +146,25 @@ def table(folder: Folder, lines: Iterable[str] | bytes, *, name: str = "labels.c
     folder.text(name, lines)
 
 
+def table_for_each_split(folder: Folder) -> None:
+    for split, num in (("train", 12), ("val", 4), ("test", 4)):
+        folder.photos("images", num=num, name=f"{split}{{}}.jpg")
+        folder.text(f"{split}.csv", ["filename,label", *(f"{split}{number}.jpg,{'ab'[number % 2]}" for number in range(num))])
+
+
+def asked_for(folder: Folder) -> None:
+    folder.photos("train", num=24)
+    folder.photos("test", num=3, name="t{}.jpg")
+    folder.text("train.csv", rows("Id,score,eyes", lambda number: f"{number},{3 * number},1", num=24))
+    folder.text("sample_submission.csv", rows("Id,score", lambda number: f"t{number},50", num=3))
+
+
+def pets(folder: Folder) -> None:
+    folder.photos("images", name="beagle_{}.jpg")
+    folder.masks("annotations/trimaps", name="beagle_{}.png")
+    folder.text("annotations/list.txt", "beagle_0 1 1 1")
+
+
 def excel(folder: Folder) -> None:
     import pandas as pd
 
@@ -199,6 +218,7 @@ KINDS: dict[str, Callable[[Folder], None]] = {
         "Tomato/healthy", "Tomato/blight", "Potato/healthy", "Potato/blight"
     ),
     "folders of recordings with frames (`video_01/frame_001.jpg`)": frames,
+    "class folders with a folder `test` among them": lambda folder: folder.photos("cat", "dog", "test"),
     "photos in one folder, the class in their names": lambda folder: (
         folder.photos(".", name="iris_{}.jpg"),
         folder.photos(".", name="rose_{}.jpg"),
@@ -206,6 +226,7 @@ KINDS: dict[str, Callable[[Folder], None]] = {
     "more photos beside the class folders than in them": loose,
     "Pascal VOC (`JPEGImages/`, `SegmentationClass/`)": voc,
     "a folder of photos and one of masks": photos_and_masks,
+    "photos in one folder, masks in a folder below another": pets,
     "class folders with masks beside the photos": masks_beside,
     "COCO annotations with polygons": lambda folder: coco(folder, segmentation=[[1, 2, 3, 4, 5, 6]]),
     "COCO annotations with boxes alone": coco,
@@ -216,6 +237,15 @@ KINDS: dict[str, Callable[[Folder], None]] = {
     "a table beside a folder of photos": lambda folder: table(
         folder, rows("filename;class", lambda n: f"{n}.jpg;{'ab'[n % 2]}"), where="images"
     ),
+    "`train.csv`, `val.csv` and `test.csv` beside the photos": table_for_each_split,
+    "a list without a header (`images/1.jpg 0`)": lambda folder: table(
+        folder, [f"images/{n}.jpg {n % 2}" for n in range(12)], name="train.txt", where="images"
+    ),
+    "a table with one other column, of numbers with fractions": lambda folder: table(
+        folder, rows("file,price", lambda n: f"{n}.jpg,{1.5 * n}"), where="images"
+    ),
+    "whole numbers that `sample_submission.csv` asks for": asked_for,
+    "captions": lambda folder: table(folder, rows("image,caption", lambda n: f"{n}.jpg,a dog runs {n}"), name="captions.txt"),
     "a table beside class folders that says something else": classes_and_table,
     "two tables that both name the photos": tables,
     "Hugging Face `metadata.jsonl` in `train` and `test`": metadata,
@@ -235,6 +265,8 @@ KINDS: dict[str, Callable[[Folder], None]] = {
     "rasters with many bands": rasters,
     "videos": lambda folder: some(folder, "a/1.mp4", "a/2.mov", "b/3.mp4"),
     "3-D volumes": lambda folder: some(folder, "1.nii.gz", "2.nii.gz"),
+    "an archive": lambda folder: some(folder, "photos.zip", "readme.txt"),
+    "arrays (`.npy`, `.h5`)": lambda folder: some(folder, "X.npy", "y.npy"),
     "texts": lambda folder: some(folder, "pos/1.txt", "pos/2.txt", "neg/3.txt"),
 }
 
