@@ -256,7 +256,7 @@ def _choose_value(
 
 
 def _choose_asked(table: pd.DataFrame, columns: Columns, asked: Sequence[str], why: str, choices: list[Choice]) -> Columns | None:
-    """Columns that must be what is to be learnt: numbers with fractions, or one column of classes; None where they are neither."""
+    """Columns that must be what is learnt: numbers with fractions, or one column of classes; None for anything else."""
     if all(_has_fractions(table[name]) for name in asked):
         choices.append(Choice("target", ", ".join(asked), f"{why}, and it holds numbers with fractions: regression"))
         return replace(columns, targets=tuple(asked))
