@@ -34,7 +34,7 @@ def test_a_detached_command_is_watched_to_the_same_end(unchoke: Type, workspace:
         assert json.loads(written[-1])["result"] == watched.result
     text = unchoke("runs", "watch", "--out", workspace)
     assert "exp_1" in text.stdout
-    assert "unchoke.toml" in text.stderr
+    assert "encoder test_resnet" in text.stderr
 
 
 def test_a_rehearsal_is_not_detached(unchoke: Type, workspace: Path) -> None:

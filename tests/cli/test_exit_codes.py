@@ -73,7 +73,7 @@ def raising(error: BaseException) -> Callable[[Console], PlainResult]:
 )
 def test_our_bugs_are_70_and_a_stop_is_130(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as caught:
-        show("fit", False, raising(error))
+        show("fit", raising(error), json=False, quiet=False, verbose=False)
     assert caught.value.exit_code == code
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -75,5 +75,5 @@ sys.stdout.write(f"{{result.run}} {{result.already_done}}")
     (tmp_path / "here").mkdir()
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "here", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "exp_1 True"), done.stderr
-    assert "remembered" in done.stderr
+    assert "job_si" in done.stderr, "what was remembered"
     assert list((tmp_path / "here").iterdir()) == []

@@ -17,8 +17,11 @@ def test_finished_fit(unchoke: Type, workspace: Path) -> None:
     assert "accuracy" in answer.stdout
     assert str(workspace / "experiments" / "exp_1" / "report.html") in answer.stdout
     assert f"unchoke predict exp_1 PHOTOS --out {workspace}" in answer.stdout
-    assert "job_size = 16 " in answer.stderr
-    assert "job_size = 16" not in answer.stdout
+    assert "job_size 16" in answer.stderr and "job_size" not in answer.stdout
+    assert "job_size = 16  (remembered" in unchoke("fit", "--out", workspace, "--verbose").stderr
+    quiet = unchoke("fit", "--out", workspace, "--quiet")
+    assert quiet.stdout.partition("Time")[0] == answer.stdout.partition("Time")[0]
+    assert all(line.startswith("warning ") for line in quiet.stderr.splitlines())
     assert "\x1b" not in answer.stdout + answer.stderr
 
 

@@ -45,7 +45,7 @@ def test_the_answer_is_one_json_object(unchoke: Type, scenes: Path, tmp_path: Pa
 
 def test_choices_on_stderr_and_result_on_stdout(unchoke: Type, scenes: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    answer = unchoke("tile", scenes, "--out", work, "--mask", "B3 > B5", "--tile-size", "64", "--workers", "1")
+    answer = unchoke("tile", scenes, "--out", work, "--mask", "B3 > B5", "--tile-size", "64", "--workers", "1", "--verbose")
     assert answer.code == 0, answer.stderr
     assert all(f"{name} = " in answer.stderr for name in ("grid", "normalise", "compress", "parallel", "block_px"))
     assert "4 tiles of 1 scene" in answer.stdout

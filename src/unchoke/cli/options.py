@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path | None, typer.Option("--out", help="Workspace folder (default unchoke-out).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout; the last one is the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show the result and warnings alone.", rich_help_panel="Output")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show every choice on its own line, with its reason.", rich_help_panel="Output")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
 HomeRun = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest or best.", autocompletion=complete_run)]
@@ -46,12 +50,16 @@ def command(app: typer.Typer, name: str, short_help: str = "", heading: str | No
         own = [one for one in declared.values() if one.name != "console" and one.kind != one.VAR_KEYWORD]
         if "json" not in declared:
             own.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+        tells = signature.return_annotation is None or "console" in declared
+        for option, kind in (("quiet", Quiet), ("verbose", Verbose)) if tells else ():
+            own.append(inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
         parameters = [_parameter(setting, function.__name__) for setting in options_of(function.__name__)]
         parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
         @wraps(function)
         def run(**typed: Any) -> None:
-            values = {key: _plain(value) for key, value in typed.items() if key != "json" or key in declared}
+            how = {key: bool(typed.get(key)) for key in ("json", "quiet", "verbose")}
+            values = {key: _plain(value) for key, value in typed.items() if key not in how or key in declared}
             hush_profiler(values.get("profile") or name == "profile train")
 
             def work(console: Console) -> Result:
@@ -63,7 +71,7 @@ def command(app: typer.Typer, name: str, short_help: str = "", heading: str | No
                 assert result is not None
                 return result
 
-            show(name, typed["json"], work)
+            show(name, work, **how)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

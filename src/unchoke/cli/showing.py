@@ -49,13 +49,13 @@ class PlainResult:
         return self.text
 
 
-def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None:
+def show(command: str, work: Callable[[Console], Result], *, json: bool, quiet: bool, verbose: bool) -> None:
     """Run `work`, show what it returns, and exit as the house rules say."""
     from unchoke.runs.report.console import Console
 
     if command not in _RUNS_OTHERS:
         wait_briefly()
-    console = Console(json=as_json)
+    console = Console(json=json, quiet=quiet, verbose=verbose)
     try:
         refuse_gone_folder()
         result = work(console)

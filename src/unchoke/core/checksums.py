@@ -173,7 +173,8 @@ def verify_archive(path: Path, *, try_: str = "") -> None:
 
 def damaged(path: Path, fact: str = "it no longer has the checksum it was written with", *, try_: str = "") -> DamagedFile:
     """The error for a file that is not what was written."""
-    changed = f"remove its line from {CHECKSUMS} if it was changed on purpose"
+    sums = next((folder / CHECKSUMS for folder in path.parents[:2] if (folder / CHECKSUMS).is_file()), path.with_name(CHECKSUMS))
+    changed = f"rm {shlex.quote(str(sums))} if it was changed on purpose: files beside that are then used as they are"
     return DamagedFile(
         f"{path} is damaged", code="damaged-file", why=fact, try_=try_ or f"put a copy of it in its place, or {changed}"
     )

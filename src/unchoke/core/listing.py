@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from unchoke.core.ahead import map_ahead
@@ -135,6 +136,15 @@ def _look_up_one(url: str) -> FileEntry | None:
         return None
     except OSError:
         return FileEntry(url, url, 0, 0)
+
+
+def links(folder: Path) -> list[Path]:
+    """The symbolic links directly in `folder`; none where there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def names(folder: DataPlace, *, prefix: str = "", suffix: str = "") -> list[str]:

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core import atomic
+from unchoke.core.addresses import settle_addresses
 from unchoke.core.errors import UsageError
 from unchoke.core.input_file import read_toml
 from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_values, refuse_unknown, validate
 from unchoke.core.urls import is_url
-from unchoke.core.workspace import Workspace
+from unchoke.core.workspace import Workspace, out_option
 
 NO_PRESET = "none"
 DIVIDING = ("split", "folds", "fold_column")
@@ -52,6 +53,7 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
             )
     outdone = DIVIDING if any(name in typed for name in DIVIDING) else ()
     remembered = _remembered_for(workspace, typed.get("data"))
+    settle_addresses(typed, remembered, file=workspace.settings_file, out=out_option(workspace.root))
     kept = (
         {name: value for name, value in remembered.items() if name not in outdone},
         f"remembered in {workspace.settings_file.name}",

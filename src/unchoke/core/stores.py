@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from unchoke.core.addresses import refuse_store
 from unchoke.core.errors import MachineError, UnchokeError, UsageError, missing_extra
 from unchoke.core.urls import BUCKETS, USUAL_SCHEMES, WEB_SCHEMES, hide_secrets, parent_of, root_of, split_url
 
@@ -295,6 +296,7 @@ class _Process:
         self._made: dict[tuple[str, str], Any] = {}
 
     def filesystem(self, url: str) -> Any:
+        refuse_store(url)
         scheme = split_url(url)[0].lower()
         try:
             import fsspec

@@ -80,25 +80,35 @@ class Workspace:
     lock_file = _Place(".lock")
 
     def run_folder(self, run: str) -> Path:
-        return self.experiments / run
+        return self.inside(f"{self.experiments.name}/{run}")
 
     def inside(self, relative: str) -> Path:
-        """The path of `relative`, refused if it would leave the workspace."""
-        path = (self.root / relative).resolve()
-        if not path.is_relative_to(self.root.resolve()):
+        """What a file of the workspace names in it; refused if that, or a link on the way, leads elsewhere."""
+        path = self.root / relative
+        if not stays_below(relative) or not path.resolve().is_relative_to(self.root.resolve()):
             raise UsageError(
-                f"{relative!r} lies outside the workspace",
+                f"{relative!r} lies outside the workspace {self.root}",
                 code="outside-workspace",
-                why="only files inside it are written",
-                try_=f"use a name below {self.root}",
+                why="a workspace may come from somebody else: what it names is read and written only inside of it",
+                try_="look at what it holds; a workspace on another disk is one that --out names, without links in it",
             )
         return path
+
+    def refuse_links(self) -> None:
+        """Refuse a workspace with a link to a place outside of it where commands write."""
+        for folder in (self.root, *(self.root / name for name in _OWN_FOLDERS), self.masks):
+            found = listing.links(folder)
+            if folder.name in ("experiments", "tiles", "pixels"):  # these hold folders that are written to file by file
+                found += [link for name in listing.names(folder) for link in listing.links(folder / name)]
+            for link in found:
+                self.inside(link.relative_to(self.root).as_posix())
 
     @contextmanager
     def own(self) -> Iterator[None]:
         """Hold the workspace for writing; say who has it if it is taken."""
         from filelock import FileLock, Timeout
 
+        self.refuse_links()
         absent = self.absent_folders()
         self.root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.lock_file)
@@ -166,6 +176,12 @@ def keeper_of(file: Path) -> Path | None:
         if own and not page and (workspace.settings_file.exists() or workspace.experiments_file.exists()):
             return root
     return None
+
+
+def stays_below(relative: str) -> bool:
+    """Whether a name that was read from a file is a path below its folder on any system."""
+    parts = re.split(r"[/\\]", relative)
+    return {"", ".", ".."}.isdisjoint(parts) and "\0" not in relative and re.match(r"[A-Za-z]:", relative) is None
 
 
 def safe_name(text: str) -> str:

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core import atomic
+from unchoke.core.addresses import refuse_untyped
 from unchoke.core.choices import CORRECTIONS
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.remembered import load_remembered, remember
 from unchoke.core.units import format_count
-from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.data.check_samples import Inspection, prepare
 from unchoke.data.corrections import DROP, USE, Correction, find_corrections
 from unchoke.data.sample_set import TaskSpec, build_samples
@@ -124,7 +125,9 @@ def _as_run(data: str | Path | None, out: Path | str | None) -> tuple[str | Path
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         run = experiments.run(str(data))
     given = {name: run.settings[name] for name in _OF_RUN if run.settings.get(name) not in (None, "")}
-    return load_remembered(workspace).get("data"), given
+    found = {"data": load_remembered(workspace).get("data"), **given}
+    refuse_untyped(found, file=workspace.settings_file, out=out_option(workspace.root))
+    return found["data"], given
 
 
 def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> Newcomers:

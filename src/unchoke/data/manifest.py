@@ -14,10 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unchoke.core.addresses import refuse_untyped
 from unchoke.core.checksums import CHECKSUMS, has_checksum, open_checked, write_checked_pieces
 from unchoke.core.errors import DataError
 from unchoke.core.input_file import open_plain
 from unchoke.core.text_column import TextColumn
+from unchoke.core.workspace import out_option
 from unchoke.data.sample_set import Samples, is_input
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
     """The manifest as a frame (text as text, targets and inputs as floats, fold as integer), or None if there is none yet."""
     if not file.exists():
         return None
-    edited = f"remove its line from {CHECKSUMS} if it was changed on purpose"
+    edited = f"rm {shlex.quote(str(file.with_name(CHECKSUMS)))} if it was changed on purpose"
     anew = f"put a copy of it in its place; {edited}; or rm {shlex.quote(str(file))}, and the splits are made anew"
     try:
         with open_checked(file, try_=anew) as opened:
@@ -104,6 +106,8 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
         if missing:
             raise ValueError(f"it lacks the columns {', '.join(sorted(missing))}")
         numeric = {name: "int64" if name == "fold" else "float64" for name in frame.columns if name not in TEXT_COLUMNS}
+        remote = frame["path"][frame["path"].str.contains("://", regex=False)]
+        refuse_untyped({"data": tuple(remote)}, file=file, out=out_option(file.parent))
         return frame.astype(numeric)
     except ValueError as error:
         raise DataError(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,7 +21,7 @@ from pathlib import Path
 from unchoke.core.checksums import has_checksum, open_checked, write_checked_pieces
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest
-from unchoke.core.workspace import safe_name
+from unchoke.core.workspace import safe_name, stays_below
 from unchoke.jobs.name_places import Places
 
 DEFAULT_JOB_SIZE = 64
@@ -123,7 +122,7 @@ def _inputs_digest(fingerprint: str, items: Sequence[str], contents: Sequence[st
 
 def check_output(output: str) -> str:
     """`output` as it is, refused if it could lie outside the queue's folder."""
-    if not output or output.startswith("/") or ".." in output.split("/") or "\\" in output or re.match(r"[A-Za-z]:", output):
+    if not stays_below(output):
         raise DataError(
             f"{output!r} is not a path inside the queue's folder",
             code="outside-queue",

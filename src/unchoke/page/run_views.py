@@ -121,7 +121,7 @@ def report_page(request: Request) -> Response:
         raise DataError(
             f"{run.name} has no report", code="no-report", why=f"it is {run.status}", try_=f"{run.command}{state.out}"
         )
-    return serve_page(render_report(record), of=f"the report of {run.name}")
+    return serve_page(render_report(record, state.workspace.run_folder(run.name)), of=f"the report of {run.name}")
 
 
 def compare_page(request: Request) -> Response:

@@ -92,6 +92,7 @@ def ui(
     from unchoke.page.serving import serve
 
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
+    workspace.refuse_links()
     listener = on_event or default_listener()
     state = PageState(workspace, PageAnswers(workspace))
     if not workspace.root.exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,8 @@ class RunRow:
     fingerprint: str
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""A run's name is that of its folder, and the database may be of somebody else."""
 _RUN_COLUMNS = [field.name for field in fields(RunRow)]
 
 
@@ -179,6 +182,9 @@ class ExperimentStore:
         """Every run, oldest first."""
         found = self._select(f"SELECT id, {', '.join(_RUN_COLUMNS[1:])} FROM runs ORDER BY id")
         with making_sense(self.file):
+            for row in found:
+                if not _NAME.fullmatch(row[1]):
+                    raise ValueError(f"{row[1]!r} is no name of a run")
             rows = [dict(zip(_RUN_COLUMNS, row, strict=True)) for row in found]
             return [RunRow(**{**row, "settings": json.loads(row["settings"]), "data": json.loads(row["data"])}) for row in rows]
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core import listing
+from unchoke.core.checksums import damaged
 from unchoke.core.errors import DamagedFile, UsageError, list_some
 from unchoke.core.metrics import find_metric
 from unchoke.core.record import RunRecord, StoredRun
-from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option, stays_below
 from unchoke.machine.system_errors import NOT_ALLOWED
 from unchoke.runs.experiment_store import ExperimentStore, divided_alike, judged_alike
 from unchoke.runs.report import summary
@@ -42,6 +43,8 @@ class FoundRun:
     def head_file(self) -> Path:
         """The trained weights: of a head, or of a network."""
         file = self.folder / "checkpoints" / self.model
+        if not stays_below(self.model):
+            raise damaged(file, f"{self.model!r} is no name of a model")
         if not file.exists():
             raise DamagedFile(
                 f"{file} is gone",
@@ -82,6 +85,8 @@ def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
     folder = Path(run)
     if (folder / RECORD).is_file():
         workspace = Workspace(folder.resolve().parent.parent)
+        if workspace.experiments_file.exists():
+            workspace.refuse_links()
         return _refuse_another(FoundRun(folder, workspace if workspace.experiments_file.exists() else None))
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
@@ -124,6 +129,7 @@ def _status(recorded: str, workspace: Workspace) -> str:
 
 def _workspace(out: Path | str | None) -> Workspace:
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
+    workspace.refuse_links()
     if workspace.experiments_file.exists():
         return workspace
     if folders := listing.names(workspace.experiments, prefix="exp_"):

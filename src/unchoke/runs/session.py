@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from unchoke import __version__
 from unchoke.core import atomic, listing
+from unchoke.core.addresses import data_named_by
 from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
@@ -188,7 +189,8 @@ def open_session(
         )
     refuse_missing_weights(typed.get("weights"))
     listener = on_event or default_listener()
-    with workspace.own(), MemoryWatch() as memory:
+    named = nullcontext() if typed.get("data") else data_named_by(workspace.settings_file, out=out_option(workspace.root))
+    with named, workspace.own(), MemoryWatch() as memory:
         for place in (workspace.root, workspace.engines):
             atomic.sweep_temporaries(place)
         session = Session(workspace, settings, listener, memory, remembering, part=part)

@@ -32,7 +32,7 @@ from unchoke.features.feature_store import FeatureStore, Placement, load_shard_i
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.report.json import to_jsonable
-from unchoke.runs.report.text import render_fit_result
+from unchoke.runs.report.text import render_scores
 from unchoke.runs.session import default_listener
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.heads.heads import load_head
@@ -74,7 +74,7 @@ class Evaluation:
         declared = TrainingRecord(targets=self.record.training.targets if self.record.training else None)
         fresh = {"metrics": self.metrics, "timings": self.timings, "images_per_s": None, "training": declared}
         fresh |= {"baseline": self.judged.baseline, "value_intervals": self.judged.value_intervals}
-        return render_fit_result(self.record.model_copy(update=fresh), next_command=self.report_command)
+        return render_scores(self.record.model_copy(update=fresh), next_command=self.report_command)
 
 
 def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_event: OnEvent | None = None) -> Evaluation:

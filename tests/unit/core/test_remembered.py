@@ -45,6 +45,7 @@ def test_what_was_typed_in_one_folder_is_found_from_another(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path / "m")
     remember(workspace, Settings(data="photos", images=("more", "s3://bucket/photos"), seed=3))
     before = workspace.settings_file.read_text()
+    resolve_settings(workspace, {"images": ("s3://bucket/photos",)})  # typed once
     monkeypatch.chdir(tmp_path / "elsewhere")
     settings, _ = resolve_settings(workspace, {})
     assert (settings.data, settings.seed) == (str(tmp_path / "m" / "photos"), 3)

@@ -32,14 +32,14 @@ def test_every_path_lies_below_the_root(tmp_path: Path) -> None:
     assert workspace.run_folder("exp_1") == tmp_path / "experiments" / "exp_1"
 
 
-@pytest.mark.parametrize("relative", ["../escape", "a/../../escape", "/etc/passwd", "link/x"])
+@pytest.mark.parametrize("relative", ["../escape", "a/../b", "/etc/passwd", "link/x", "a\\..\\b", "C:/x", ""])
 def test_a_path_that_leaves_the_workspace_is_refused(tmp_path: Path, relative: str) -> None:
     root = tmp_path / "out"
     root.mkdir()
     (root / "link").symlink_to(tmp_path, target_is_directory=True)
-    with refused("outside-workspace", relative):
+    with refused("outside-workspace", repr(relative)):
         Workspace(root).inside(relative)
-    assert Workspace(root).inside("a/../b.txt") == (root / "b.txt").resolve()
+    assert Workspace(root).inside("a/b.txt") == root / "a" / "b.txt"
 
 
 def test_second_process_is_told_the_owner(tmp_path: Path) -> None:

@@ -222,7 +222,9 @@ def _whole_ticks(low: float, high: float) -> list[float]:
     return [first + place * step for place in range(int((high - first) // step) + 1)]
 
 
-def _square_axes(ticks: Sequence[float], left: float, show: Callable[[float], str]) -> tuple[Scale, Scale, list[Markup]]:
+def _square_axes(
+    ticks: Sequence[float], left: float, show: Callable[[float], str], *, diagonal: bool = True
+) -> tuple[Scale, Scale, list[Markup]]:
     """Both axes of a square chart with the same ticks, and the diagonal."""
     low, high = ticks[0], ticks[-1]
     x_scale, y_scale = Scale(low, high, left, _SIDE - 22), Scale(low, high, _SIDE - 42, 14)
@@ -233,8 +235,21 @@ def _square_axes(ticks: Sequence[float], left: float, show: Callable[[float], st
             label(show(tick), left - 8, y_scale(tick) + 4, anchor="end"),
             label(show(tick), x_scale(tick), y_scale(low) + 17, anchor="middle"),
         ]
-    body.append(line(x_scale(low), y_scale(low), x_scale(high), y_scale(high), "ideal"))
+    body += [line(x_scale(low), y_scale(low), x_scale(high), y_scale(high), "ideal")] if diagonal else []
     return x_scale, y_scale, body
+
+
+def share_curve(
+    ident: str, points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, diagonal: bool = False
+) -> Markup:
+    """A line between shares of both axes; the diagonal is that of guessing."""
+    x_scale, y_scale, body = _square_axes((0, 0.25, 0.5, 0.75, 1), 48.0, lambda tick: f"{tick * 100:g} %", diagonal=diagonal)
+    path = "M" + "L".join(f"{x_scale(x):.1f} {y_scale(y):.1f}" for x, y in points)
+    body.append(tag("path", d=path, class_="curve s1"))
+    body.append(label(x_label, _SIDE - 22, _SIDE - 6, anchor="end", class_="label soft"))
+    body.append(label(y_label, 52, 28, class_="label soft"))
+    said = f"{y_label} against {x_label}, {len(points)} thresholds"
+    return figure(ident, said, said, body, width_px=_SIDE, height_px=_SIDE)
 
 
 class ReliabilityPoint(NamedTuple):

@@ -20,6 +20,7 @@ from unchoke.runs.report import charts, summary, view
 from unchoke.runs.report.json import load_record
 from unchoke.runs.report.page import environment, page_parts, safe_thumbnail
 from unchoke.runs.report.text import count_findings
+from unchoke.runs.report.two_classes import ThresholdCurves, load_threshold_curves
 from unchoke.runs.report.view import Table, format_value
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 PICTURES = ("image", "overlay", "prediction", "truth", "error")
 _MOST_SHOWN, _MOST_FILES, _MOST_TABULATED, _MOST_PAIRS = 48, 200, 20, 12
+_UNEVEN = 3
+"""From how many times the smallest class the largest one makes a matrix uneven."""
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _CURVES = tuple(metric for metric in METRICS if metric.curve)
 _HISTORY = ("train_loss", "val_loss", *(metric.of_validation for metric in _CURVES), "lr")
@@ -48,9 +51,10 @@ class Section(NamedTuple):
     kinds: Sequence[str] = ()
 
 
-def render_report(record: RunRecord) -> str:
-    """The whole page."""
-    found, kind = list(_sections(record)), record.task.kind or "classification"
+def render_report(record: RunRecord, folder: Path | None = None) -> str:
+    """The whole page; what single samples were given is read from the run's `folder`."""
+    thresholds = None if folder is None else load_threshold_curves(folder, record)
+    found, kind = list(_sections(record, thresholds)), record.task.kind or "classification"
     result = result_parts(record)
     missing = [one.missing for one in found if one.missing and not one.blocks and (not one.kinds or kind in one.kinds)]
     return (
@@ -70,7 +74,7 @@ def render_report(record: RunRecord) -> str:
 def save_report(run_folder: Path) -> Path:
     """Render `record.json` of a run into `report.html` beside it, from files alone; return the page's path."""
     page = run_folder / "report.html"
-    atomic.write_text(page, render_report(load_record(run_folder / "record.json")))
+    atomic.write_text(page, render_report(load_record(run_folder / "record.json"), run_folder))
     return page
 
 
@@ -105,7 +109,7 @@ def result_parts(record: RunRecord) -> dict[str, Any] | None:
     }
 
 
-def _sections(record: RunRecord) -> Iterator[Section]:
+def _sections(record: RunRecord, thresholds: ThresholdCurves | None) -> Iterator[Section]:
     """Every section in its order; those the record has nothing for have no blocks."""
     samples, classes = summary.sample_words(record)[1], ("classification",)
     yield Section("curves", "Learning curves", "", _curve_blocks(record, samples), "learning curves")
@@ -123,6 +127,7 @@ def _sections(record: RunRecord) -> Iterator[Section]:
     yield Section(
         "scatter", "Predicted against true values", "Predictions", scatter, "predictions of the targets", ("regression",)
     )
+    yield Section("thresholds", "How sure must it be?", "Thresholds", _threshold_blocks(thresholds, samples))
     yield Section("mistakes", "Worst mistakes", "", _mistake_blocks(record))
     calibration = _calibration_blocks(record)
     yield Section("calibration", "Can its confidence be believed?", "Calibration", calibration, "calibration", classes)
@@ -148,18 +153,30 @@ def _curve_blocks(record: RunRecord, samples: str) -> list[Block]:
     history = [row for row in record.history if row.get("epoch") is not None]
     keys = sorted({key for row in history for key in row if key != "epoch"}, key=lambda key: in_order(key, _HISTORY))
     rows = [[f"{row['epoch']:g}", *(_maybe(row.get(key)) for key in keys)] for row in history]
-    hint = "When the validation loss rises while the training loss still falls, the model overfits"
+    hint = f"When the validation loss rises while the training loss still falls, the model overfits its training {samples}."
+    config: dict[str, Any] = next((row.config for row in record.sweep if row.picked), {})
+    loop = record.training.loop if record.training else None
+    mixup = config.get("mixup") or (loop.mixup if loop else None)
+    if mixup:
+        hint += (
+            f" Mixup {mixup:g} trains on blends of two {samples}, which are harder: the training loss may lie above the other."
+        )
     table = Table(["epoch", *(key.replace("_", " ") for key in keys)], rows, right=range(1, len(keys) + 1))
-    return [("hint", f"{hint} its training {samples}."), ("charts", drawn), ("details", ("Every epoch as a table", table))]
+    return [("hint", hint), ("charts", drawn), ("details", ("Every epoch as a table", table))]
 
 
 def learning_curves(record: RunRecord) -> list[tuple[str, Markup]]:
-    """Loss and the validation metrics by epoch, the best epoch marked, each with its title."""
+    """Loss and the validation metrics by epoch, the kept epoch marked; what it was picked by comes first."""
     history = [row for row in record.history if row.get("epoch") is not None]
     best = summary.picked_epoch(record) or _best_epoch(history)
     wanted = [("Loss (lower is better)", "loss", {"train_loss": ("training", "s1"), "val_loss": ("validation", "s2")}, False)]
     validation = ("validation", "s2")
     wanted += [(one.curve, one.of_validation, {one.of_validation: validation}, one.is_share) for one in _CURVES]
+    by = find_metric(record.selection_metric)
+    if by.name not in (*LOSSES[1:], *(one.name for one in _CURVES)):  # the log loss of calibrated probabilities, above all
+        better = "" if by.higher_is_better else " (lower is better)"
+        wanted.append((f"Validation {by.label}{better}", by.of_validation, {by.of_validation: validation}, by.is_share))
+    wanted.sort(key=lambda one: one[1] not in (by.name, by.of_validation))
     found = []
     for title, name, lines, percent in wanted:
         series = []
@@ -170,9 +187,10 @@ def learning_curves(record: RunRecord) -> list[tuple[str, Markup]]:
         if series:
             spoken = f"{title.partition(' (')[0]} by epoch"
             drawing = charts.line_chart(
-                f"curve-{name}", spoken, series, x_label="epoch", percent=percent, mark_x=best, mark_label="best epoch"
+                f"curve-{name}", spoken, series, x_label="epoch", percent=percent, mark_x=best, mark_label="kept epoch"
             )
-            found.append((title, drawing))
+            chosen = name in (by.name, by.of_validation)
+            found.append((f"{title}: the epoch was picked by it" if chosen else title, drawing))
     return found
 
 
@@ -258,14 +276,24 @@ def _confusion_blocks(record: RunRecord, samples: str) -> list[Block]:
         f"count.{part}"
     )
     places = [(t, p) for t in range(len(counts)) for p in range(len(counts)) if t != p and counts[t][p] > 0]
-    worst = sorted(places, key=lambda one: (-counts[one[0]][one[1]], names[one[0]], names[one[1]]))[:_MOST_PAIRS]
+    sizes = [sum(row) for row in counts if any(row)]
+    uneven = max(sizes) >= _UNEVEN * min(sizes)
+
+    def matters(place: tuple[int, int]) -> tuple[bool, float, str, str]:
+        """Where classes are uneven, the share of a class that is lost counts, unless it is a single sample."""
+        count = counts[place[0]][place[1]]
+        weight = count / sum(counts[place[0]]) if uneven else float(count)
+        return uneven and count < 2, -weight, names[place[0]], names[place[1]]
+
+    worst = sorted(places, key=matters)[:_MOST_PAIRS]
     rows = [[names[t], names[p], f"{counts[t][p]:,}", f"{counts[t][p] / sum(counts[t]) * 100:.0f} %"] for t, p in worst]
     pairs = Table(("truth", "answer", f"{noun}s", "share of the class"), rows, right=(2, 3))
     found: list[Block] = [
         ("hint", hint),
         ("wide", charts.confusion_chart("confusion", counts, names, in_percent=record.draws_masks)),
     ]
-    found += [("h3", "Most confused"), ("table", pairs)] if rows else [("p", f"No {noun} was taken for another class.")]
+    title = "Most confused, by the share of the true class" if uneven else "Most confused"
+    found += [("h3", title), ("table", pairs)] if rows else [("p", f"No {noun} was taken for another class.")]
     if len(counts) <= _MOST_TABULATED:
         whole = [[name, *(f"{count:,}" for count in row)] for name, row in zip(names, counts, strict=True)]
         table = Table(("truth", *names), whole, right=range(1, len(names) + 1))
@@ -342,6 +370,25 @@ def _mistake_blocks(record: RunRecord) -> list[Block]:
     return [("hint", hint), ("mistakes", shown), *_more(len(record.mistakes) - _MOST_SHOWN)] if shown else []
 
 
+def _threshold_blocks(held: ThresholdCurves | None, samples: str) -> list[Block]:
+    """What finding more of the rarer of two classes costs."""
+    if held is None:
+        return []
+    roc = charts.share_curve("roc", held.roc, x_label="others called so", y_label="found", diagonal=True)
+    rare = charts.share_curve("precision-recall", held.precision_recall, x_label="found", y_label="right among those called so")
+    where, share = f"{summary.SPLIT_WORDS[held.split]} {samples}", held.num_positive / held.num_samples
+    hint = (
+        f"“{held.positive}”, {held.num_positive:,} of {held.num_samples:,} {where}, is answered from a probability on that you "
+        "may choose: each point of a curve is one. The area below the left curve is 0.5 for guessing, and 1 where every "
+        f"“{held.positive}” is ranked before all others; below the right one it is {share:.3f} for guessing."
+    )
+    drawn = [
+        (f"ROC curve, area {held.roc_area:.3f}", roc),
+        (f"Precision and recall, average precision {held.average_precision:.3f}", rare),
+    ]
+    return [("hint", hint), ("square", drawn)]
+
+
 def _calibration_blocks(record: RunRecord) -> list[Block]:
     held = record.calibration
     if held is None:
@@ -395,7 +442,7 @@ def _balance_blocks(record: RunRecord) -> list[Block]:
         return []
     noun, judged = ("pixels", "mean IoU") if record.draws_masks else ("images", "balanced accuracy")
     largest, smallest = max(totals.values()) or 1, max(1, min(totals.values()))
-    if largest >= 3 * smallest:
+    if largest >= _UNEVEN * smallest:
         balance = f"The largest class has {largest / smallest:.0f} times as many {noun} as the smallest: {judged} and macro F1 "
         balance += "count each class equally."
     else:

@@ -32,6 +32,7 @@ _SEVERITIES = {"error": "error", "warning": "warning", "info": "note"}
 _IS_COMMAND = re.compile(r"([A-Z_]+=\S* )*(unchoke|python|pip|make|apt|ulimit|/)")
 """A finding's command is either something to type or something to write; this is how the former begins."""
 _CODE_INDENT = " " * 9
+_WORTH_S, _WORTH_SHARE = 30.0, 0.2
 _OTHER_PHOTOS = (
     "photos: runs with different letters were judged on different photos or labels, so their results cannot be compared"
 )
@@ -89,22 +90,44 @@ def render_presets(presets: Iterable[Preset]) -> str:
 
 
 def render_fit_result(record: RunRecord, *, report: str = "", next_command: str = "") -> str:
-    """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
-    notes = [] if record.draws_masks else ["\n".join(visible(note) for note in record.notes)]
+    """How a training ends: result and baseline, what qualifies them, the report, the next command; `render_run` has the rest."""
+    leading, stages = summary.leading_metric(record), summary.stage_seconds(record.timings)
+    others = summary.metrics_of(record, leading.split) if leading else []
+    also = ", ".join(f"{one.label} {one.text}" for one in others if not one.target and one != leading)
+    longest = ", ".join(f"{stage} {format_seconds(s)}" for stage, s in sorted(stages, key=lambda one: -one[1])[:3])
+    times = [f"{format_seconds(sum(s for _, s in stages))}, most of it {longest}"] if stages else []
+    said = [
+        f"Also: {also}." if also else "",
+        *summary.sentences(record),
+        summary.winner_sentence(record),
+        summary.curve_sentence(record),
+        *([] if record.draws_masks else map(visible, record.notes)),
+        f"Time: {'; '.join([*times, *view.timing_notes(record)])}." if times else "",
+    ]
+    tables = [table.to_text() for table in (*view.target_tables(record)[:1], view.ladder_table(record)) if table]
+    worth = [one for one in record.chokes if _is_worth_it(one)][:1]
     tail = [("report", report), ("next", next_command)]
     return join_parts(
         [
-            summary.warning(record),
-            summary.headline(record),
-            render_metrics(record),
-            *_sentences(record),
-            *notes,
-            _render_training(record, main=True),
-            render_timings(record),
-            _render_chokes([choke for choke in record.chokes if choke.severity == "warning"]),
+            "\n".join(filter(None, (summary.warning(record), summary.headline(record)))),
+            *tables,
+            "\n".join(filter(None, said)),
+            _render_chokes(worth),
             "\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text),
         ]
     )
+
+
+def _is_worth_it(choke: Finding) -> bool:
+    """Whether a person would run it again for that: it costs half a minute, and a fifth of the run."""
+    saved_s, share = (choke.evidence.get(name, 0.0) for name in ("saved_s", "gain_share"))
+    return isinstance(saved_s, float) and isinstance(share, float) and saved_s >= _WORTH_S and share >= _WORTH_SHARE
+
+
+def render_scores(record: RunRecord, *, next_command: str) -> str:
+    """How `evaluate` ends: every figure, fresh."""
+    parts = [summary.warning(record), summary.headline(record), render_metrics(record), *_sentences(record)]
+    return join_parts([*parts, render_timings(record), f"next    {visible(next_command)}"])
 
 
 def render_run(record: RunRecord) -> str:
@@ -152,9 +175,9 @@ def render_metrics(record: RunRecord) -> str:
     return join_parts(table.to_text() for table in [*([overall] if overall else []), *view.target_tables(record)])
 
 
-def _render_training(record: RunRecord, *, main: bool = False) -> str:
+def _render_training(record: RunRecord) -> str:
     """How a network was trained, where its time went and what memory it took; nothing for heads on features."""
-    facts = view.training_facts(record, main=main)
+    facts = view.training_facts(record)
     further = [("time of training", view.share_words(record)), ("memory", view.memory_words(record.memory))]
     return columns([(word, text) for word, text in [*facts, *further] if text]) if facts else ""
 

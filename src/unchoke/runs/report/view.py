@@ -66,7 +66,6 @@ _RARE = {"exchange": 0.001, "device": 0.001}
 """Stages that only some machines have are left out where they took less than this share."""
 _MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "cache", "overhead")
 _FUSIONS = {"mean": "averaged", "film": "fused by FiLM", "attention": "fused by attention"}
-_MAIN_FACTS = ("network", "pictures", "targets", "step", "precision", "course", "out of memory")
 _TOP, _LONGEST_NAME = 10, 56
 
 
@@ -187,8 +186,8 @@ def derived_targets(plan: TargetsRecord | None) -> dict[str, str]:
 # -- how a network was trained -------------------------------------------------------------------------------------------------
 
 
-def training_facts(record: RunRecord, *, main: bool = False) -> FactRows:
-    """Everything worth knowing about the training of a network, or (`main`) what belongs under a result; nothing for heads."""
+def training_facts(record: RunRecord) -> FactRows:
+    """Everything worth knowing about the training of a network; nothing for heads."""
     training = record.training
     if training is None or training.loop is None or not training.loop.to_dict():
         return []
@@ -233,7 +232,7 @@ def training_facts(record: RunRecord, *, main: bool = False) -> FactRows:
         if halved
         else "",
     }
-    return [(word, text) for word, text in facts.items() if text and (not main or word in _MAIN_FACTS)]
+    return [(word, text) for word, text in facts.items() if text]
 
 
 def _network_words(name: str, training: TrainingRecord) -> str:

@@ -41,15 +41,65 @@ def consoles(**options: Any) -> tuple[Console, io.StringIO, io.StringIO, Clock]:
 
 
 def test_the_progress_line_says_all() -> None:
-    line = progress_line(progress(1088, extra={"jobs": (17, 22)}))
-    assert line == "extract  1,088/1,393 images  17/22 jobs  312 images/s  1.0 s left  0 failed"
-    assert progress_line(progress(1088, extra={"jobs_done": 17, "jobs_total": 22})) == line
+    line = progress_line(progress(1088, failed=2, extra={"jobs": (17, 22)}))
+    assert line == "extract    1,088/1,393 images  1.0 s left  2 failed  312 images/s  17/22 jobs"
+    assert progress_line(progress(1088, failed=2, extra={"jobs_done": 17, "jobs_total": 22})) == line
+
+
+def test_time_left_is_never_cut_off() -> None:
+    event = progress(348, extra={"jobs": (17, 22), "loading_share": 0.4})
+    whole = progress_line(event, cells=120, bar="#.")
+    assert "#####...............  348/1,393 images  1.0 s left  312 images/s  17/22 jobs  loading 40 %" in whole
+    for cells in range(45, 120):
+        line = progress_line(event, cells=cells, bar="#.")
+        assert len(line) <= cells and line.startswith("extract ") and "348/1,393 images  1.0 s left" in line
+
+
+def test_a_stage_ends_in_one_line_with_what_was_chosen_for_it() -> None:
+    console, _, err, _ = consoles(stderr=Terminal())
+    engine = Choice("engine", "openvino:bf16", "agrees with float32 torch on 32 of your pictures and ran 3× as fast on them")
+    events = [
+        *(Chosen(Choice("split", "70/15/15", "no split was given")), StageStarted("libraries"), StageDone("libraries", 3.0)),
+        *(StageStarted("engine", "lite0"), Chosen(Choice("encode_batch", 8, "usual")), Chosen(engine), StageDone("engine", 4.5)),
+        *(StageStarted("extract", "22 jobs"), progress(1393, failed=1), StageDone("extract", 17.0)),
+        *(StageStarted("report"), StageDone("report", 0.1), Chosen(Choice("left", "over", "why not"))),
+    ]
+    for event in events:
+        console.on_event(event)
+    console.result("fit", {}, "done")
+    lines = [line.rpartition("\x1b[2K")[2] for line in err.getvalue().split("\n")]
+    assert lines == [
+        "libraries      3.0 s",
+        "engine         4.5 s  openvino:bf16, split 70/15/15, encode_batch 8",
+        "extract       17.0 s  1,393 images, 312 images/s, 1 failed",
+        "report        100 ms",
+        "chosen     left over",
+        "",
+    ]
+
+
+def test_verbose_shows_every_choice_with_its_reason() -> None:
+    console, _, err, _ = consoles(verbose=True)
+    for event in (StageStarted("engine", "lite0"), Chosen(Choice("device", "cpu", "no GPU")), StageDone("engine", 4.5)):
+        console.on_event(event)
+    assert err.getvalue().splitlines() == ["engine  lite0", "device = cpu  (no GPU)", "engine  done in 4.5 s"]
+
+
+def test_sentences_are_folded_on_a_terminal_and_commands_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    words, command = "one two three four five six seven eight", "next    unchoke predict exp_1 PHOTOS"
+    out = Terminal()
+    Console(stdout=out, stderr=io.StringIO()).result("fit", {}, f"{words}\n{command}")
+    assert out.getvalue() == f"one two three four five six\nseven eight\n{command}\n"
+    plain = io.StringIO()
+    Console(stdout=plain, stderr=io.StringIO()).result("fit", {}, words)
+    assert plain.getvalue() == f"{words}\n"
 
 
 def test_epochs_do_not_fail() -> None:
     assert (
         progress_line(Progress("train", 3, 20, "epochs", extra={"val_accuracy": 0.91234}))
-        == "train  3/20 epochs  val accuracy 0.912"
+        == "train      3/20 epochs  val accuracy 0.912"
     )
 
 
@@ -64,7 +114,7 @@ def test_results_go_to_stdout_and_everything_else_to_stderr() -> None:
         console.on_event(event)
     console.result("fit", {"a": 1}, "accuracy 94 %")
     assert out.getvalue() == "accuracy 94 %\n"
-    assert [line.split()[0] for line in err.getvalue().splitlines()] == ["extract", "device", "extract", "extract"]
+    assert err.getvalue() == "extract    22 jobs\nextract        4.5 s  1,393 images, 312 images/s; device cpu\n"
     assert "\x1b" not in err.getvalue()
 
 
@@ -75,7 +125,8 @@ def test_progress_without_a_terminal() -> None:
         console.on_event(progress(second * 100))
     console.on_event(StageDone("extract", 12.0))
     shown = [line.split()[1] for line in err.getvalue().splitlines()]
-    assert shown == ["500/1,393", "1,000/1,393", "1,100/1,393", "done"]
+    assert shown == ["500/1,393", "1,000/1,393", "12.0"]
+    assert err.getvalue().splitlines()[-1].endswith("1,100 of 1,393 images, 312 images/s")
 
 
 def test_on_a_terminal_one_line_is_redrawn() -> None:
@@ -86,8 +137,8 @@ def test_on_a_terminal_one_line_is_redrawn() -> None:
     console.on_event(Note("done"))
     drawn = err.getvalue()
     assert drawn.count("\r") == 3
-    assert "3/1,393" in drawn
-    assert drawn.index("3/1,393") < drawn.index("\n") < drawn.index("note")
+    assert "\r\x1b[2K" in drawn and drawn.index("2/1,393") < drawn.index("note"), "wiped before the note is written"
+    assert drawn.count("\n") == 1
 
 
 def test_a_redrawn_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +214,7 @@ def test_quiet_keeps_results_and_warnings() -> None:
     console.on_event(progress(1393))
     console.on_event(Note("3 files set aside", level="warning"))
     console.result("fit", {}, "done")
-    assert err.getvalue() == "warning  3 files set aside\n"
+    assert err.getvalue() == "warning    3 files set aside\n"
     assert out.getvalue() == "done\n"
 
 
