@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from unchoke_doctor.finding import Finding
 from unchoke_doctor.recording import Recording
@@ -39,15 +37,6 @@ class TrialRun:
     losses: tuple[float, ...] = ()
     done: int = 0
     note: str = ""
-
-    @classmethod
-    def from_records(cls, records: Iterable[Mapping[str, Any]], note: str = "") -> TrialRun:
-        found: Mapping[str, Any] = {}
-        done = 0
-        for record in records:
-            found = (record.get("facts") or {}).get("trial") or found
-            done += int((record.get("remedy") or {}).get("done", 0))
-        return cls(tuple(found.get("ends_s", ())), tuple(found.get("losses", ())), done, "" if found else note)
 
     def step_s(self, steps: int) -> float:
         """Seconds of a step after the warm-up, evaluation and whatever else lies between included."""
@@ -87,105 +76,85 @@ def judge(remedy: str, plain: Sequence[TrialRun], remedied: Sequence[TrialRun]) 
     plain_s, remedied_s = ([trial.step_s(steps) for trial in trials] for trials in (plain, remedied))
     losses = _agreement(plain, remedied, may_differ=name in remedies.CHANGES_PIXELS)
     faster, slower = min(plain_s) > _CLEARLY * max(remedied_s), min(remedied_s) > _CLEARLY * max(plain_s)
-    note = ""
+    note = "" if faster or slower else "no clear gain: runs of one kind differ as much"
     if losses == DIFFERENT and name in remedies.RANDOM_IN_WORKERS:
         note = "numbers differ where augmentation is random in workers: compare metrics over a whole training instead"
-    elif not (faster or slower):
-        note = "no clear gain: runs of one kind differ as much"
-    return RemedyVerdict(
-        remedy, fmean(plain_s) / fmean(remedied_s), losses, steps, faster and losses not in (DIFFERENT, UNSEEN), note
-    )
+    helped = faster and losses not in (DIFFERENT, UNSEEN)
+    return RemedyVerdict(remedy, fmean(plain_s) / fmean(remedied_s), losses, steps, helped, note)
 
 
 def _agreement(plain: Sequence[TrialRun], remedied: Sequence[TrialRun], *, may_differ: bool) -> str:
     """How the losses of remedied runs compare with those of the plain ones; `may_differ`: a little is to be expected."""
     if not all(trial.losses for trial in (*plain, *remedied)):
         return UNSEEN
-    pairs = [(one.losses, other.losses) for one in plain for other in remedied]
+    pairs = [list(zip(one.losses, other.losses, strict=False)) for one in plain for other in remedied]
     # bit for bit; two losses that are no numbers are equal, too
-    if all(repr(mine) == repr(its) for one, other in pairs for mine, its in zip(one, other, strict=False)):
+    if all(repr(mine) == repr(its) for pair in pairs for mine, its in pair):
         return EQUAL
-    furthest = max(_furthest(one, other) for one, other in pairs)
+    furthest = max(map(_furthest, pairs))
     if furthest <= _ROUNDING:
         return ROUNDED
-    if furthest <= 2 * max((_furthest(one.losses, other.losses) for one, other in pairwise(plain)), default=0.0):
+    if furthest <= 2 * _furthest(list(zip(plain[0].losses, plain[-1].losses, strict=False))):
         return AS_PLAIN
-    near = all(_mean_difference(one, other) <= _NEAR for one, other in pairs)
+    size = fmean(abs(mine) for pair in pairs for mine, _ in pair)
+    near = all(fmean(abs(mine - its) for mine, its in pair) <= _NEAR * size for pair in pairs)
     return NEARLY if near and may_differ else DIFFERENT
 
 
-def _furthest(first: Sequence[float], second: Sequence[float]) -> float:
+def _furthest(pairs: Sequence[tuple[float, float]]) -> float:
     """The largest relative difference of two losses of the same step; infinite where one is no number."""
-    pairs = zip(first, second, strict=False)
     found = [abs(one - other) / max(abs(one), abs(other)) if one != other else 0.0 for one, other in pairs]
-    return max(found) if found and all(difference == difference for difference in found) else float("inf")
-
-
-def _mean_difference(first: Sequence[float], second: Sequence[float]) -> float:
-    pairs = list(zip(first, second, strict=False))
-    size = fmean(abs(one) for one, _ in pairs)
-    return fmean(abs(one - other) for one, other in pairs) / size if size else float("inf")
+    return max(found) if found and not any(map(math.isnan, found)) else math.inf
 
 
 def try_remedies(recording: Recording, findings: Sequence[Finding], folder: Path, *, say: Callable[[str], None]) -> list[Finding]:
     """The findings, the first few that name a remedy with what it brought."""
-    asked = list(dict.fromkeys(remedy for finding in findings if remedies.is_known(remedy := _remedy(finding))))[:_TRIED]
+    named = [str(finding.evidence.get("remedy", "")) for finding in findings]
+    asked = list(dict.fromkeys(filter(remedies.is_known, named)))[:_TRIED]
     if not asked:
         say("note   nothing to try: no finding has a remedy that can be switched on while the script runs")
-    trials = _Trials(recording, folder)
+    steps, runs = _num_steps(recording), 0
+
+    def run(remedy: str) -> TrialRun:
+        """The recorded command for so many steps, loading as it does, with `remedy` switched on (or none)."""
+        nonlocal runs
+        runs += 1
+        evaluated = ",".join(str(loader.number) for loader in recording.loaders if loader.evaluation)
+        more = {rerun.TRIAL: str(steps), rerun.REMEDY: remedy, rerun.EVALUATED: evaluated}
+        more["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED", "0")
+        records, why = run_aside(recording, folder, f"trial_{runs}", more)
+        found = next((trial for one in records if (trial := (one.get("facts") or {}).get("trial"))), {})
+        done = sum(int((one.get("remedy") or {}).get("done", 0)) for one in records)
+        note = "" if found else f"with {remedy}, {why}" if remedy else why
+        return TrialRun(tuple(found.get("ends_s", ())), tuple(found.get("losses", ())), done, note)
+
     tried: dict[str, RemedyVerdict] = {}
     try:
+        plain = run("") if asked else TrialRun()
         for remedy in asked:
-            say(f"try    {remedy}, {format_count(trials.steps, 'step')}: plain, remedied, remedied, plain")
-            tried[remedy] = trials.compare(remedy)
+            say(f"try    {remedy}, {format_count(steps, 'step')}: plain, remedied, remedied, plain")
+            before, first = plain, run(remedy) if not plain.note else plain
+            again = not first.note and first.done
+            remedied = [first, run(remedy)] if again else [first]
+            plain = run("") if again else plain  # the plain run after a remedy is the one before the next
+            tried[remedy] = judge(remedy, [before, plain], remedied)
             say(f"       {remedy}: {tried[remedy].sentence()}")
     except KeyboardInterrupt:  # what was tried before is still to be shown
         say("note   stopped trying")
-    return [_told(finding, tried[_remedy(finding)]) if _remedy(finding) in tried else finding for finding in findings]
+    return [_told(finding, tried[name]) if name in tried else finding for finding, name in zip(findings, named, strict=True)]
 
 
-def _remedy(finding: Finding) -> str:
-    return str(finding.evidence.get("remedy", ""))
+def _num_steps(recording: Recording) -> int:
+    """Three epochs, or some steps, or as many as were recorded."""
+    loader, epoch_steps = max(recording.trained_loaders, key=lambda one: one.batches, default=None), 0
+    if loader is not None:
+        known = loader.num_samples and loader.batch_size
+        whole = math.ceil(loader.num_samples / loader.batch_size) if known else loader.batches / max(1, loader.iterators)  # type: ignore[operator]
+        epoch_steps = math.ceil(whole * len(recording.steps) / loader.batches)  # a step may take several batches
+    return min(len(recording.steps), max(_STEPS, _EPOCHS * epoch_steps))
 
 
-def _told(finding: Finding, tried: RemedyVerdict) -> Finding:
+def _told(finding: Finding, verdict: RemedyVerdict) -> Finding:
     estimated = f"; estimated before: {finding.expected_gain}" if finding.expected_gain else ""
-    return replace(finding, evidence={**finding.evidence, "tried": asdict(tried)}, expected_gain=tried.sentence() + estimated)
-
-
-class _Trials:
-    """Runs of one script; the plain one after a remedy is the plain one before the next."""
-
-    def __init__(self, recording: Recording, folder: Path) -> None:
-        self._recording, self._folder = recording, folder
-        self._number = 0
-        loader = max(recording.trained_loaders, key=lambda one: one.batches, default=None)
-        epoch_steps = 0
-        if loader is not None:
-            whole = (
-                math.ceil(loader.num_samples / loader.batch_size)
-                if loader.num_samples and loader.batch_size
-                else loader.batches / max(1, loader.iterators)
-            )
-            epoch_steps = math.ceil(whole * len(recording.steps) / loader.batches)  # a step may take several batches
-        self.steps = min(len(recording.steps), max(_STEPS, _EPOCHS * epoch_steps))
-        self._plain: TrialRun | None = None
-
-    def compare(self, remedy: str) -> RemedyVerdict:
-        before = self._plain or self._run("")
-        first = self._run(remedy) if not before.note else before
-        if first.note or not first.done:
-            self._plain = before
-            return judge(remedy, [before], [first])
-        second = self._run(remedy)
-        self._plain = self._run("")
-        return judge(remedy, [before, self._plain], [first, second])
-
-    def _run(self, remedy: str) -> TrialRun:
-        """Run the recorded command for so many steps, loading as it does, with `remedy` switched on (or none)."""
-        self._number += 1
-        evaluated = [loader.number for loader in self._recording.loaders if loader.evaluation]
-        asked = {rerun.TRIAL: str(self.steps), rerun.REMEDY: remedy, rerun.EVALUATED: ",".join(map(str, evaluated))}
-        asked["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED", "0")
-        records, why = run_aside(self._recording, self._folder, f"trial_{self._number}", asked)
-        return TrialRun.from_records(records, f"with {remedy}, {why}" if remedy else why)
+    gain = verdict.sentence() + estimated
+    return replace(finding, evidence={**finding.evidence, "tried": asdict(verdict)}, expected_gain=gain)

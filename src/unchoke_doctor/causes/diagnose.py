@@ -184,7 +184,7 @@ def _decoding(run: Figures) -> Causes:
                 "whole-file-for-crop" if crops else "oversized-decode", run.on_path_s(spent_s * (1 - left)),
                 f"{what}s of {size} are decoded in full, {px / used_px:.0f} times the {used_px:,} pixels that are used", place,
                 how=f"decoding and shrinking, less the {left:.0%} that a smaller decode takes", loads=True,
-                evidence=evidence | {"divisor": divisor} | ({"remedy": "draft-jpeg"} if divisor > 1 else {}),
+                evidence=evidence | ({"divisor": divisor, "remedy": f"draft-jpeg:{round(used_px**0.5)}"} if divisor > 1 else {}),
             )  # fmt: skip
         elif row.distinct:
             kept = f"; in the size that is used they take {format_bytes(row.distinct * used_px * 3)}" if used_px else ""

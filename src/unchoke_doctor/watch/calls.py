@@ -1,8 +1,8 @@
 """Files that the script opens, pixels that it decodes, checkpoints that it saves: counted and timed by the line that does it.
 
 In: `open`, Pillow, other decoders, `torch.save` and safetensors, replaced as the script imports them. Out: calls of the kinds
-open (key: the file), decode (amount: pixels decoded; key: the file; detail: format, size in the file, the divisor if it was
-decoded smaller) and save (amount: bytes). Pillow decodes when pixels are first needed: that is the moment watched.
+open (key: the file), decode (amount: pixels decoded; key: the file; detail: format and size in the file) and save (amount:
+bytes). Pillow decodes when pixels are first needed: that is the moment watched.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import builtins
 import io
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 from unchoke_doctor.watch import hooks
-from unchoke_doctor.watch.hooks import Fail, Function, key_of, path_of
+from unchoke_doctor.watch.hooks import Function, key_of, path_of
 from unchoke_doctor.watch.recorder import Recorder
 
 _WRITING = frozenset("wax+")
@@ -32,93 +33,82 @@ _LOADING = {"PIL.ImageFile": "ImageFile", "PIL.WebPImagePlugin": "WebPImageFile"
 """Pillow's classes whose `load` decodes."""
 _DECODED = "_unchoke_decoded"
 _stat = os.stat
+About = Callable[..., dict[str, Any] | None]
+"""From a call's result and arguments to what is recorded of it; None for a call that does not count."""
 
 
 def install(recorder: Recorder) -> None:
     """Watch each library from the moment it is imported."""
-    if opened := hooks.put(builtins, "open", partial(_watch_open, recorder)):
-        replacement: Function = opened.replacement
-        hooks.put(io, "open", lambda *_: replacement)
+    opened = hooks.replace(builtins, "open", partial(_timed, recorder, "open", _opened), stand_in=True)
+    if opened is not None:
+        hooks.replace(io, "open", lambda _: opened.replacement, stand_in=True)
     for module, names in _DECODERS.items():
-        hooks.when_imported(module, partial(_watch_decoders, recorder, module, names))
+        for name in names:
+            watch = partial(_timed, recorder, "decode", _decoded)
+            hooks.when_imported(module, partial(_replace_in, module, name, watch))
     for module, kind in _LOADING.items():
         hooks.when_imported(module, partial(_watch_pillow, recorder, module, kind))
     hooks.when_imported("torch", partial(_watch_saving, recorder))
-    hooks.when_imported("safetensors.torch", partial(_watch_safetensors, recorder))
+    for name in ("save_file", "save_model"):
+        hooks.when_imported("safetensors.torch", partial(_replace_in, "safetensors.torch", name, partial(_timed_save, recorder)))
 
 
-def _watch_open(recorder: Recorder, original: Function, fail: Fail) -> Function:
-    """Files that are read; a number is a file that is open already."""
+def _replace_in(module: str, name: str, make: Callable[[Function], Function]) -> None:
+    hooks.replace(sys.modules[module], name, make, stand_in=True)
 
-    def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+
+def _timed(recorder: Recorder, kind: str, about: About, original: Function) -> Function:
+    def watched(*args: Any, **options: Any) -> Any:
         began_s = perf_counter()
-        opened = original(file, mode, *args, **options)
-        if type(file) is not int and _WRITING.isdisjoint(mode):
-            try:
-                recorder.call("open", perf_counter() - began_s, key=path_of(file))
-            except Exception as error:
-                fail(error)
-        return opened
+        result = original(*args, **options)
+        took_s = perf_counter() - began_s
+        try:
+            if (facts := about(result, *args, **options)) is not None:
+                recorder.call(kind, took_s, **facts)
+        except Exception as error:  # objects of somebody else's, which may do anything
+            recorder.note(f"not counted: {kind} ({type(error).__name__}: {error})")
+        return result
 
-    return open_file
+    return watched
+
+
+def _opened(_result: Any, file: Any, mode: str = "r", *_: Any, **_options: Any) -> dict[str, Any] | None:
+    """Files that are read; a number is a file that is open already."""
+    return {"key": path_of(file)} if type(file) is not int and _WRITING.isdisjoint(mode) else None
+
+
+def _decoded(array: Any, *args: Any, **options: Any) -> dict[str, Any]:
+    shape: tuple[Any, ...] = tuple(getattr(array, "shape", ()))
+    # tensors have channels first, arrays last
+    sides = shape[-2:] if hasattr(array, "requires_grad") else shape[:2]
+    height, width = (int(sides[0]), int(sides[1])) if len(sides) == 2 else (0, 0)
+    source = args[0] if args else next(iter(options.values()), None)
+    return {"amount": width * height, "key": key_of(source), "detail": {"width_px": width, "height_px": height}}
 
 
 def _watch_pillow(recorder: Recorder, module: str, kind: str) -> None:
-    def make(original: Function, fail: Fail) -> Function:
+    def make(original: Function) -> Function:
         def decode(self: Any, *args: Any, **options: Any) -> Any:
             # the first load of a frame uses up its list of tiles; formats without one are known by the frame
             new = self.tile or vars(self).get(_DECODED, -1) != self.tell()
             if not new:
                 return original(self, *args, **options)
-            detail = _about(self)
+            settings = getattr(self, "decoderconfig", None)  # set by `draft`, which has JPEGs decoded smaller
+            divisor = settings[0] if self.format == "JPEG" and settings and settings[0] else 1
+            width, height = self.size
+            detail = {"format": self.format, "width_px": width * divisor, "height_px": height * divisor}
             began_s = perf_counter()
             result = original(self, *args, **options)
-            try:
-                setattr(self, _DECODED, self.tell())
-                pixels = self.size[0] * self.size[1]
-                recorder.call("decode", perf_counter() - began_s, amount=pixels, key=_name(self), detail=detail)
-            except Exception as error:
-                fail(error)
+            took_s = perf_counter() - began_s
+            setattr(self, _DECODED, self.tell())
+            key = self.filename or key_of(getattr(self, "fp", None))
+            key = key if isinstance(key, str) else None
+            recorder.call("decode", took_s, amount=self.size[0] * self.size[1], key=key, detail=detail)
             return result
 
         return decode
 
-    hooks.put(getattr(sys.modules[module], kind), "load", make)
-
-
-def _about(picture: Any) -> dict[str, Any]:
-    width, height = picture.size
-    settings = getattr(picture, "decoderconfig", None)  # set by `draft`, which has JPEGs decoded smaller
-    divisor = settings[0] if picture.format == "JPEG" and settings and settings[0] else 1
-    return {"format": picture.format, "width_px": width * divisor, "height_px": height * divisor, "divisor": divisor}
-
-
-def _name(picture: Any) -> str | None:
-    key = picture.filename or key_of(getattr(picture, "fp", None))
-    return key if isinstance(key, str) else None
-
-
-def _watch_decoders(recorder: Recorder, module: str, names: tuple[str, ...]) -> None:
-    def make(original: Function, fail: Fail) -> Function:
-        def decode(*args: Any, **options: Any) -> Any:
-            began_s = perf_counter()
-            array = original(*args, **options)
-            try:
-                shape: tuple[Any, ...] = tuple(getattr(array, "shape", ()))
-                # tensors have channels first, arrays last
-                sides = shape[-2:] if hasattr(array, "requires_grad") else shape[:2]
-                height, width = (int(sides[0]), int(sides[1])) if len(sides) == 2 else (0, 0)
-                source = args[0] if args else next(iter(options.values()), None)
-                detail = {"width_px": width, "height_px": height}
-                recorder.call("decode", perf_counter() - began_s, amount=width * height, key=key_of(source), detail=detail)
-            except Exception as error:
-                fail(error)
-            return array
-
-        return decode
-
-    for name in names:
-        hooks.put(sys.modules[module], name, make)
+    hooks.replace(getattr(sys.modules[module], kind), "load", make)
 
 
 def _watch_saving(recorder: Recorder) -> None:
@@ -128,13 +118,6 @@ def _watch_saving(recorder: Recorder) -> None:
     hook = hooks.replace(torch.serialization, "save", partial(_timed_save, recorder))
     if hook is not None and torch.save is hook.original:
         torch.save = hook.replacement
-
-
-def _watch_safetensors(recorder: Recorder) -> None:
-    import safetensors.torch
-
-    for name in ("save_file", "save_model"):
-        hooks.replace(safetensors.torch, name, partial(_timed_save, recorder))
 
 
 def _timed_save(recorder: Recorder, original: Function) -> Function:

@@ -3,7 +3,7 @@
 In come names, callbacks and makers of wrappers; out comes the same program with a few functions replaced. A function of a
 module is replaced by a `StandIn`: like a builtin it does not become a method when a class holds it, and it can be pickled into
 processes that know nothing of us. Neither an import nor a call ever fails because of us: what goes wrong on our side is noted
-in the record, and the original put back.
+in the record.
 """
 
 from __future__ import annotations
@@ -104,21 +104,18 @@ def _note(text: str) -> None:
     record.note(text)
 
 
-Fail = Callable[[Exception], None]
-"""Takes a hook away and says why in the record."""
-MakeWatched = Callable[[Function, Fail], Function]
-
-
 class Hook:
     """One function in the place of another, until `undo`."""
 
-    def __init__(self, owner: Any, name: str, make: MakeWatched) -> None:
+    def __init__(self, owner: Any, name: str, make: Callable[[Function], Function], *, stand_in: bool) -> None:
         self._owner = owner
         self._name = name
         self._own = name in vars(owner)
         self.original: Any = vars(owner)[name] if self._own else getattr(owner, name)
         called = self.original.__func__ if isinstance(self.original, staticmethod | classmethod) else self.original
-        wrapped = make(called, self.fail)
+        wrapped = make(called)
+        if stand_in and isinstance(owner, ModuleType) and not isinstance(wrapped, StandIn):
+            wrapped = type("StandIn", (StandIn,), {"__call__": staticmethod(wrapped)})(owner.__name__, name)
         functools.update_wrapper(wrapped, called)
         self.replacement: Any = type(self.original)(wrapped) if called is not self.original else wrapped
         setattr(owner, name, self.replacement)
@@ -132,42 +129,23 @@ class Hook:
         else:
             delattr(self._owner, self._name)
 
-    def fail(self, error: BaseException) -> None:
-        """Our side of the hook went wrong: take it away and say so in the record."""
-        self.undo()
-        _note(f"stopped watching {self._name}: {type(error).__name__}: {error}")
 
+def replace(owner: Any, name: str, make: Callable[[Function], Function], *, stand_in: bool = False) -> Hook | None:
+    """Put `make(original)` in the place of `owner.name`, with its name and documentation; None where there is no such thing.
 
-def replace(owner: Any, name: str, make: Callable[[Function], Function]) -> Hook | None:
-    """Put `make(original)` in the place of `owner.name`, with its name and documentation; None where there is no such thing."""
-    return _hook(owner, name, lambda original, _: make(original))
-
-
-def put(owner: Any, name: str, make: MakeWatched) -> Hook | None:
-    """Put `make(original, fail)` in the place of `owner.name`; the function of a module becomes a `StandIn`."""
-
-    def watched(original: Function, fail: Fail) -> Function:
-        function = make(original, fail)
-        if not isinstance(owner, ModuleType) or isinstance(function, StandIn):
-            return function
-        stand_in: Function = type("StandIn", (StandIn,), {"__call__": staticmethod(function)})(owner.__name__, name)
-        return stand_in
-
-    return _hook(owner, name, watched)
-
-
-def _hook(owner: Any, name: str, make: MakeWatched) -> Hook | None:
+    `stand_in`: the function of a module becomes a `StandIn`.
+    """
     if getattr(owner, name, None) is None:
         return None
     try:
-        return Hook(owner, name, make)
+        return Hook(owner, name, make, stand_in=stand_in)
     except (TypeError, AttributeError) as error:  # a type of a C extension
         _note(f"not watched: {name} ({error})")
         return None
 
 
 class StandIn:
-    """What takes the place of a module's function. `put` makes each a class of its own, so that a call costs one call."""
+    """What takes the place of a module's function. Each is a class of its own, so that a call costs one call."""
 
     def __init__(self, module: str, name: str) -> None:
         self.__module__ = module

@@ -18,17 +18,14 @@ from unchoke_doctor.watch import hooks
 from unchoke_doctor.watch import recorder as record
 from unchoke_doctor.watch.hooks import Function
 from unchoke_doctor.watch.recorder import Recorder
-from unchoke_doctor.watch.stacks import user_place
 
 CHANGES_PIXELS = frozenset({"draft-jpeg"})
 """Remedies that cannot keep the numbers to the last digit."""
 RANDOM_IN_WORKERS = frozenset({"workers", "persistent-workers"})
 """Remedies after which random numbers in a Dataset are drawn by other processes, or in another order."""
 _DATALOADER = "torch.utils.data.dataloader"
-_LEARNT_FROM, _GAP, _OPENED = 4, 2.0, "_unchoke_opened"
 Change = Callable[[dict[str, Any]], bool]
 """Changes the arguments of a DataLoader; whether there was anything to change."""
-Size = tuple[int, int]
 
 
 class Remedy:
@@ -40,20 +37,17 @@ class Remedy:
         self.recorder = recorder
         self.done = 0
         recorder.register("remedy", lambda: {"done": self.done})
-        recorder.after_fork(self._forget)
+        recorder.after_fork(lambda: setattr(self, "done", 0))
 
     def put(self, owner: Any, name: str, make: Callable[[Function], Function]) -> None:
         """Replace `owner.name`, where there is such a thing."""
-        hooks.put(owner, name, lambda original, _: make(original))
+        hooks.replace(owner, name, make, stand_in=True)
 
     def did(self) -> None:
         """The remedy took effect once. The first time is written down at once: a process may be gone before the next second."""
         self.done += 1
         if self.done == 1 and self.recorder.phase is not record.WATCHER:
             self.recorder.flush()
-
-    def _forget(self) -> None:
-        self.done = 0
 
 
 def is_known(remedy: str) -> bool:
@@ -89,10 +83,8 @@ def persistent_workers(remedy: Remedy) -> None:
     """Keep workers from one epoch to the next."""
 
     def change(arguments: dict[str, Any]) -> bool:
-        if not arguments["num_workers"] or arguments["persistent_workers"]:
-            return False
-        arguments["persistent_workers"] = True
-        return True
+        before, arguments["persistent_workers"] = arguments["persistent_workers"], bool(arguments["num_workers"])
+        return bool(arguments["num_workers"] and not before)
 
     hooks.when_imported(_DATALOADER, lambda: _make_otherwise(remedy, change))
 
@@ -143,12 +135,7 @@ def anomaly_off(remedy: Remedy) -> None:
 
 
 def frozen_no_grad(remedy: Remedy) -> None:
-    """Parameters that have a gradient at the first step, and are in no optimizer, need none from then on."""
-    hooks.when_imported("torch.optim.optimizer", lambda: _freeze_at_first_step(remedy))
-
-
-def _freeze_at_first_step(remedy: Remedy) -> None:
-    optim = sys.modules["torch.optim.optimizer"]
+    """Parameters that have a gradient at the first step, and are in no optimizer, need none until one is given them."""
     moved: set[int] = set()
     frozen: dict[int, Any] = {}
     waiting = {"for the first step"}
@@ -164,148 +151,61 @@ def _freeze_at_first_step(remedy: Remedy) -> None:
         return add_param_group
 
     def freeze(*_: Any) -> None:
-        if not waiting:
-            return
-        waiting.clear()
         kind = sys.modules["torch.nn.parameter"].Parameter
-        with_gradients = [one for one in gc.get_objects() if type(one) is kind and one.requires_grad and one.grad is not None]
-        for parameter in with_gradients:
-            if id(parameter) not in moved:
+        for parameter in [one for one in gc.get_objects() if type(one) is kind] if waiting else ():
+            if parameter.requires_grad and parameter.grad is not None and id(parameter) not in moved:
                 parameter.requires_grad_(False)
                 parameter.grad = None
                 frozen[id(parameter)] = parameter
                 remedy.did()
+        waiting.clear()
 
-    remedy.put(optim.Optimizer, "add_param_group", make)
-    optim.register_optimizer_step_pre_hook(freeze)
+    def begin() -> None:
+        optim = sys.modules["torch.optim.optimizer"]
+        remedy.put(optim.Optimizer, "add_param_group", make)
+        optim.register_optimizer_step_pre_hook(freeze)
+
+    hooks.when_imported("torch.optim.optimizer", begin)
 
 
 def inference_mode(remedy: Remedy) -> None:
     """Loops over loaders that are not trained on run in inference mode, from the first batch to the last."""
-    hooks.when_imported("torch.utils.data.dataloader", lambda: _evaluate_in_inference_mode(remedy))
-
-
-def _evaluate_in_inference_mode(remedy: Remedy) -> None:
-    import torch.utils.data.dataloader as dataloader
-
-    from unchoke_doctor.watch import loading
 
     def make(original: Function) -> Function:
+        from unchoke_doctor.watch import loading
+
+        torch = sys.modules["torch"]
+
+        def in_inference_mode(batches: Any) -> Iterator[Any]:
+            with torch.inference_mode():  # holds for the thread, so also for what is done to a batch between two of them
+                yield from batches
+
         def iterate(self: Any) -> Any:
             if loading.loaders.of(self).number not in remedy.evaluated or torch.is_inference_mode_enabled():
                 return original(self)
             remedy.did()
-            return _in_inference_mode(original(self))
+            return in_inference_mode(original(self))
 
         return iterate
 
-    torch = sys.modules["torch"]
-    remedy.put(dataloader.DataLoader, "__iter__", make)
-
-
-def _in_inference_mode(batches: Any) -> Iterator[Any]:
-    """The mode holds for the thread, so also for what is done to a batch between two of them."""
-    with sys.modules["torch"].inference_mode():
-        yield from batches
-
-
-class _OpeningLine:
-    """A line that opens pictures: how much they were shrunk, as far as it has been seen."""
-
-    def __init__(self) -> None:
-        self.sizes: list[tuple[Size, Size]] = []
-        self.is_left_alone = False
-
-    def draft_size(self, full: Size) -> Size | None:
-        """What a picture of this size has to cover; None as long as too little is known."""
-        if self.is_left_alone or len(self.sizes) < _LEARNT_FROM:
-            return None
-        targets = {to for _, to in self.sizes}
-        if len(targets) == 1:
-            width, height = targets.pop()
-            return round(_GAP * width), round(_GAP * height)
-        share = max(max(to[0] / of[0], to[1] / of[1]) for of, to in self.sizes)
-        return round(_GAP * share * full[0]), round(_GAP * share * full[1])
-
-
-class _Origin:
-    """Sticks to a picture, and to pictures of the same size made from it."""
-
-    __slots__ = ("drafted", "full", "line")
-
-    def __init__(self, line: _OpeningLine, full: Size, *, drafted: bool) -> None:
-        self.line = line
-        self.full = full
-        self.drafted = drafted
+    hooks.when_imported(_DATALOADER, lambda: remedy.put(sys.modules[_DATALOADER].DataLoader, "__iter__", make))
 
 
 def draft_jpeg(remedy: Remedy) -> None:
-    """Draft what is shrunk anyway."""
-    hooks.when_imported("PIL.Image", lambda: _draft(remedy))
+    """JPEGs are decoded at the smallest scale that leaves twice the side that is used (the argument)."""
+    side = 2 * int(remedy.argument or 256)
 
-
-def _draft(remedy: Remedy) -> None:
-    module = sys.modules["PIL.Image"]
-    lines: dict[tuple[str, int], _OpeningLine] = {}
-    remedy.put(module, "open", lambda original: _drafting(remedy, lines, original))
-    remedy.put(module.Image, "_new", _passing_on)
-    remedy.put(module.Image, "resize", _learning)
-    remedy.put(module.Image, "thumbnail", _learning)
-    for name in ("crop", "tobytes", "getpixel"):
-        remedy.put(module.Image, name, _leaving_alone)
-
-
-def _drafting(remedy: Remedy, lines: dict[tuple[str, int], _OpeningLine], original: Function) -> Function:
-    def open_(*args: Any, **options: Any) -> Any:
-        picture = original(*args, **options)
-        if picture.format != "JPEG":
+    def make(original: Function) -> Function:
+        def open_(*args: Any, **options: Any) -> Any:
+            picture = original(*args, **options)
+            full = picture.size
+            if picture.format == "JPEG" and picture.draft(None, (side, side)) is not None and picture.size != full:
+                remedy.did()
             return picture
-        file, number, _ = user_place(2)
-        line = lines.setdefault((file, number), _OpeningLine())
-        full = picture.size
-        size = line.draft_size(full)
-        drafted = size is not None and picture.draft(None, size) is not None and picture.size != full
-        if drafted:
-            remedy.did()
-        setattr(picture, _OPENED, _Origin(line, full, drafted=drafted))
-        return picture
 
-    return open_
+        return open_
 
-
-def _passing_on(original: Function) -> Function:
-    def new(self: Any, im: Any) -> Any:
-        made = original(self, im)
-        opened = vars(self).get(_OPENED)
-        if opened is not None and made.size == self.size:
-            setattr(made, _OPENED, opened)
-        return made
-
-    return new
-
-
-def _learning(original: Function) -> Function:
-    def shrink(self: Any, size: Any, *args: Any, **options: Any) -> Any:
-        opened = vars(self).pop(_OPENED, None)
-        if opened is not None:
-            has_box = options.get("box") is not None or len(args) > 1
-            if has_box or size[0] > self.size[0] or size[1] > self.size[1]:  # a part of it, or more than there is
-                opened.line.is_left_alone = True
-            elif not opened.drafted:
-                opened.line.sizes.append((opened.full, tuple(size)))
-        return original(self, size, *args, **options)
-
-    return shrink
-
-
-def _leaving_alone(original: Function) -> Function:
-    def look(self: Any, *args: Any, **options: Any) -> Any:
-        opened = vars(self).pop(_OPENED, None)
-        if opened is not None:
-            opened.line.is_left_alone = True
-        return original(self, *args, **options)
-
-    return look
+    hooks.when_imported("PIL.Image", lambda: remedy.put(sys.modules["PIL.Image"], "open", make))
 
 
 def torch_threads(remedy: Remedy) -> None:

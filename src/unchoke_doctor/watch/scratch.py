@@ -81,11 +81,9 @@ class Scratch:
         self._ours.add(absolute)
 
     def moved(self, source: Any, target: Any) -> None:
+        """To None: removed."""
         self._ours.discard(_absolute(source) or "")
         self._ours.add(_absolute(target) or "")
-
-    def forget(self, path: Any) -> None:
-        self._ours.discard(_absolute(path) or "")
 
     def kept(self, what: str) -> None:
         self._recorder.note(f"the replay did not let the script {what} files that were there before")
@@ -106,128 +104,99 @@ def _exists(path: str) -> bool:
 
 def put_in_front(scratch: Scratch) -> None:
     """From now on this process sees the scratch folder in front of its files."""
-    makers: tuple[tuple[Any, tuple[str, ...], Callable[[Scratch, Function], Function]], ...] = (
-        (builtins, ("open",), _open),
-        (io, ("open",), _open),
-        (os, ("open",), _os_open),
-        (os, ("mkdir",), _mkdir),
-        (os, ("stat", "lstat", "access", "listdir", "scandir"), _look),
-        (os, ("rename", "replace"), _rename),
-        (os, ("remove", "unlink", "rmdir"), _remove),
-        (shutil, ("rmtree",), _remove),
-        (os, ("utime", "chmod", "chown", "truncate", "setxattr"), _change),
-        (os, ("link", "symlink"), _link),
-    )
+    read, write = scratch.to_read, scratch.to_write
 
-    def put(owner: Any, name: str, make: Callable[[Scratch, Function], Function]) -> None:
-        hooks.put(owner, name, lambda original, _: make(scratch, original))
+    def put(owner: Any, names: str, make: Callable[[Function], Function]) -> None:
+        for name in names.split():
+            hooks.replace(owner, name, make, stand_in=True)
 
-    for owner, names, make in makers:
-        for name in names:
-            put(owner, name, make)
+    def opening(original: Function) -> Function:
+        def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            writes = not set(mode).isdisjoint("wax+")
+            return original(write(file, keep="w" not in mode) if writes else read(file), mode, *args, **kwargs)
+
+        return open_
+
+    def opening_low(original: Function) -> Function:
+        def open_(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
+            if dir_fd is None:
+                path = write(path, keep=not flags & os.O_TRUNC) if flags & _WRITE_FLAGS else read(path)
+            return original(path, flags, mode, dir_fd=dir_fd)
+
+        return open_
+
+    def making(original: Function) -> Function:
+        def mkdir(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+            absolute = _absolute(path)
+            if dir_fd is not None or absolute is None or absolute.startswith(scratch.left_alone):
+                original(path, mode, dir_fd=dir_fd)
+            else:
+                scratch.make_folder(path)
+
+        return mkdir
+
+    def looking(original: Function) -> Function:
+        return lambda path=".", *args, **kwargs: original(read(path), *args, **kwargs)
+
+    def renaming(original: Function) -> Function:
+        def rename(source: Any, target: Any, **kwargs: Any) -> None:
+            if not scratch.is_ours(source):
+                scratch.kept("rename")
+                return
+            original(read(source), write(target), **kwargs)
+            scratch.moved(source, target)
+
+        return rename
+
+    def changing(what: str, original: Function) -> Function:
+        def change(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if "dir_fd" not in kwargs and not scratch.is_ours(path) and _exists(_absolute(path) or ""):
+                scratch.kept(what)
+                return None
+            result = original(read(path), *args, **kwargs)
+            if what == "remove":
+                scratch.moved(path, None)
+            return result
+
+        return change
+
+    def linking(original: Function) -> Function:
+        return lambda source, target, *args, **kwargs: original(read(source), write(target), *args, **kwargs)
+
+    put(builtins, "open", opening)
+    put(io, "open", opening)
+    put(os, "open", opening_low)
+    put(os, "mkdir", making)
+    put(os, "stat lstat access listdir scandir", looking)
+    put(os, "rename replace", renaming)
+    put(os, "remove unlink rmdir", partial(changing, "remove"))
+    put(shutil, "rmtree", partial(changing, "remove"))
+    put(os, "utime chmod chown truncate setxattr", partial(changing, "change"))
+    put(os, "link symlink", linking)
     hooks.when_imported("torch", lambda: _put_before_torch(scratch))
-    hooks.when_imported("safetensors.torch", lambda: _put_before_safetensors(scratch))
-
-
-def _open(scratch: Scratch, original: Function) -> Function:
-    def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        writes = not set(mode).isdisjoint("wax+")
-        place = scratch.to_write(file, keep="w" not in mode) if writes else scratch.to_read(file)
-        return original(place, mode, *args, **kwargs)
-
-    return open_
-
-
-def _os_open(scratch: Scratch, original: Function) -> Function:
-    def open_(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if dir_fd is None:
-            writes = flags & _WRITE_FLAGS
-            path = scratch.to_write(path, keep=not flags & os.O_TRUNC) if writes else scratch.to_read(path)
-        descriptor: int = original(path, flags, mode, dir_fd=dir_fd)
-        return descriptor
-
-    return open_
-
-
-def _mkdir(scratch: Scratch, original: Function) -> Function:
-    def mkdir(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
-        absolute = _absolute(path)
-        if dir_fd is not None or absolute is None or absolute.startswith(scratch.left_alone):
-            original(path, mode, dir_fd=dir_fd)
-        else:
-            scratch.make_folder(path)
-
-    return mkdir
-
-
-def _look(scratch: Scratch, original: Function) -> Function:
-    def look(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
-        return original(scratch.to_read(path), *args, **kwargs)
-
-    return look
-
-
-def _rename(scratch: Scratch, original: Function) -> Function:
-    def rename(source: Any, target: Any, **kwargs: Any) -> None:
-        if not scratch.is_ours(source):
-            scratch.kept("rename")
-            return
-        original(scratch.to_read(source), scratch.to_write(target), **kwargs)
-        scratch.moved(source, target)
-
-    return rename
-
-
-def _remove(scratch: Scratch, original: Function) -> Function:
-    return _change(scratch, original, "remove")
-
-
-def _change(scratch: Scratch, original: Function, what: str = "change") -> Function:
-    def change(path: Any, *args: Any, **kwargs: Any) -> Any:
-        if "dir_fd" not in kwargs and not scratch.is_ours(path) and _exists(_absolute(path) or ""):
-            scratch.kept(what)
-            return None
-        result = original(scratch.to_read(path), *args, **kwargs)
-        if what == "remove":
-            scratch.forget(path)
-        return result
-
-    return change
-
-
-def _link(scratch: Scratch, original: Function) -> Function:
-    def link(source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
-        original(scratch.to_read(source), scratch.to_write(target), *args, **kwargs)
-
-    return link
+    hooks.when_imported("safetensors.torch", lambda: _put_before(scratch, "safetensors.torch", "save_file", "load_file"))
 
 
 def _put_before_torch(scratch: Scratch) -> None:
-    import torch
-    import torch.serialization
-
-    for name, at, place in (("save", 1, scratch.to_write), ("load", 0, scratch.to_read)):
-        hook = hooks.replace(torch.serialization, name, partial(_placed, at, place))
-        if hook is not None:
-            setattr(torch, name, hook.replacement)
+    """torch opens files in C."""
+    _put_before(scratch, "torch.serialization", "save", "load")
+    torch: Any = sys.modules["torch"]
+    torch.save, torch.load = torch.serialization.save, torch.serialization.load
 
 
-def _put_before_safetensors(scratch: Scratch) -> None:
-    import safetensors.torch
+def _put_before(scratch: Scratch, module: str, save: str, load: str) -> None:
+    """Functions whose first argument (of saving, the second) is a file, or is named `f` or `filename`."""
 
-    for name, at, place in (("save_file", 1, scratch.to_write), ("load_file", 0, scratch.to_read)):
-        hooks.replace(safetensors.torch, name, partial(_placed, at, place))
+    def make(original: Function, at: int, place: Callable[[Any], Any]) -> Function:
+        def placed(*args: Any, **kwargs: Any) -> Any:
+            args = tuple(place(value) if number == at else value for number, value in enumerate(args))
+            kwargs = {name: place(value) if name in ("f", "filename") else value for name, value in kwargs.items()}
+            return original(*args, **kwargs)
 
+        return placed
 
-def _placed(at: int, place: Callable[[Any], Any], original: Function) -> Function:
-    """For a function whose argument number `at` is a file, or is named `f` or `filename`."""
-
-    def placed(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(place(value) if number == at else value for number, value in enumerate(args))
-        kwargs = {name: place(value) if name in ("f", "filename") else value for name, value in kwargs.items()}
-        return original(*args, **kwargs)
-
-    return placed
+    hooks.replace(sys.modules[module], save, lambda original: make(original, 1, scratch.to_write))
+    hooks.replace(sys.modules[module], load, lambda original: make(original, 0, scratch.to_read))
 
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
@@ -246,41 +215,23 @@ class _FolderRule(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
-def fence_version() -> int:
-    """Which version of fences this kernel has; below 1: none."""
-    return int(_system()(_CREATE_RULESET, None, 0, _VERSION_FLAG)) if sys.platform.startswith("linux") else 0
-
-
-def _system() -> Callable[..., int]:
-    return ctypes.CDLL(None, use_errno=True).syscall
-
-
 def put_up_fence(folders: Iterable[str]) -> bool:
     """Let this process write below `folders` only; whether the kernel does that."""
-    version = fence_version()
-    if version < 1:
+    if not sys.platform.startswith("linux"):
         return False
-    system = _system()
+    library = ctypes.CDLL(None, use_errno=True)
+    version = int(library.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG))
     rights = _WRITES | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
     handled = ctypes.c_uint64(rights)
-    ruleset = system(_CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0)
+    ruleset = library.syscall(_CREATE_RULESET, ctypes.byref(handled), ctypes.sizeof(handled), 0) if version >= 1 else -1
     if ruleset < 0:
         return False
     try:
-        for folder in folders:
-            _allow(system, ruleset, folder, rights)
-        no_new_privileges = ctypes.CDLL(None, use_errno=True).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0
-        return no_new_privileges and system(_RESTRICT_SELF, ruleset, 0) == 0
+        for folder in filter(os.path.isdir, folders):
+            descriptor = os.open(folder, _JUST_THE_PATH | os.O_CLOEXEC)
+            library.syscall(_ADD_RULE, ruleset, _BENEATH, ctypes.byref(_FolderRule(rights, descriptor)), 0)
+            os.close(descriptor)
+        no_new_privileges: bool = library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0
+        return no_new_privileges and bool(library.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)
-
-
-def _allow(system: Callable[..., int], ruleset: int, folder: str, rights: int) -> None:
-    if not os.path.isdir(folder):
-        return
-    descriptor = os.open(folder, _JUST_THE_PATH | os.O_CLOEXEC)
-    try:
-        rule = _FolderRule(rights, descriptor)
-        system(_ADD_RULE, ruleset, _BENEATH, ctypes.byref(rule), 0)
-    finally:
-        os.close(descriptor)
