@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 _WARM_UP_STEPS = 2
 _SUMMED = (
-    *("fetches", "fetched_samples", "fetch_s", "getitem_s", "collate_s", "handover_s"),
-    *("fetch_user_s", "fetch_system_s", "fetch_minor_faults", "fetch_read_bytes"),
+    *("fetches", "fetched_samples", "fetch_s", "collate_s", "handover_s"),
+    *("fetch_user_s", "fetch_system_s", "fetch_minor_faults"),
 )
 _NOTHING = "nothing was watched: the command ran no Python 3.11 or newer, or one that ignores PYTHONPATH (python -I, python -E)"
-_OF_THE_MACHINE = ("python", "torch", "device", "cores", "busy_cores", "memory_bytes", "torch_threads")
+_OF_THE_MACHINE = ("python", "torch", "device", "cores", "busy_cores", "torch_threads")
 _Value = TypeVar("_Value")
 
 
@@ -81,11 +81,6 @@ class ProcessRecord:
 
     pid: int = 0
     role: str = "main"
-    worker_id: int | None = None
-    loader: int | None = None
-    elapsed_s: float = 0.0
-    fetch_s: float = 0.0
-    argv: tuple[str, ...] = ()
     usage: dict[str, float] = field(default_factory=dict)
     calls: tuple[CallRow, ...] = ()
     samples: tuple[StackRow, ...] = ()
@@ -104,7 +99,7 @@ class ProcessRecord:
         calls = tuple(_made(CallRow, row) for row in data.get("calls") or ())
         samples = tuple(StackRow.from_dict(row) for row in data.get("samples") or ())
         threads = tuple(StackRow.from_dict(row) for row in data.get("threads") or ())
-        return _made(cls, {**data, "calls": calls, "samples": samples, "threads": threads, "argv": tuple(data.get("argv") or ())})
+        return _made(cls, {**data, "calls": calls, "samples": samples, "threads": threads})
 
 
 @dataclass(frozen=True)
@@ -124,10 +119,7 @@ class LoaderRecord:
     batch_size: int | None = None
     num_workers: int = 0
     persistent: bool = False
-    prefetch: int | None = None
-    pin_memory: bool = False
     start_method: str | None = None
-    shuffle: bool = False
     iterators: int = 0
     startup_s: float = 0.0
     batches: int = 0
@@ -139,13 +131,11 @@ class LoaderRecord:
     evaluation: bool = False
     fetches: int = 0
     fetch_s: float = 0.0
-    getitem_s: float = 0.0
     collate_s: float = 0.0
     fetched_samples: int = 0
     fetch_user_s: float = 0.0
     fetch_system_s: float = 0.0
     fetch_minor_faults: int = 0
-    fetch_read_bytes: int = 0
     handover_s: float = 0.0
     worker_pids: tuple[int, ...] = ()
 
@@ -336,8 +326,8 @@ def _gather(folder: Path) -> dict[str, Any]:
     return {
         "machine": {name: main.get(name) for name in _OF_THE_MACHINE},
         "main": _process(main),
-        "workers": [_process(worker, _loader_of(worker, loaders)) for worker in workers],
-        "others": [_process(other) for other in others],
+        "workers": list(map(_process, workers)),
+        "others": list(map(_process, others)),
         "loaders": loaders,
         "steps": main.get("steps") or {},
         "modules": main.get("modules") or [],
@@ -394,22 +384,17 @@ def _loaders(main: dict[str, Any], workers: list[dict[str, Any]]) -> list[dict[s
     """The rows of the asking side, with what their workers did added."""
     rows = [dict(row) for row in main.get("loaders") or []]
     for worker in workers:
-        number = _loader_of(worker, rows)
-        fetched = worker.get("fetches")
-        if number is not None and fetched:
-            row = next(row for row in rows if row["number"] == number)
-            row |= {name: row.get(name, 0) + fetched.get(name, 0) for name in _SUMMED}
+        fetched = worker.get("fetches") or {}
+        row = next((row for row in rows if worker["pid"] in row.get("worker_pids", ())), {})
+        row |= {name: row.get(name, 0) + fetched.get(name, 0) for name in _SUMMED}
     return rows
 
 
-def _loader_of(worker: dict[str, Any], loaders: list[dict[str, Any]]) -> int | None:
-    return next((row["number"] for row in loaders if worker["pid"] in row.get("worker_pids", ())), None)
-
-
-def _process(record: dict[str, Any], loader: int | None = None) -> dict[str, Any]:
+def _process(record: dict[str, Any]) -> dict[str, Any]:
     samples = record.get("samples") or {}
-    fetches = record.get("fetches") or {}
-    own = {"loader": loader, "fetch_s": fetches.get("fetch_s", 0.0), "samples": samples.get("rows") or []}
-    own |= {"threads": samples.get("threads") or [], "sampled_s": samples.get("total_s") or 0.0}
-    watcher = {**(record.get("watcher") or {}), "sampler_s": samples.get("own_s", 0.0)}
-    return {**record, **own, "watcher": watcher}
+    own = {
+        "samples": samples.get("rows") or [],
+        "threads": samples.get("threads") or [],
+        "sampled_s": samples.get("total_s") or 0.0,
+    }
+    return {**record, **own, "watcher": {**(record.get("watcher") or {}), "sampler_s": samples.get("own_s", 0.0)}}

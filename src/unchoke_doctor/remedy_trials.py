@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from unchoke_doctor.finding import Finding
 from unchoke_doctor.recording import Recording
@@ -123,7 +124,7 @@ def try_remedies(recording: Recording, findings: Sequence[Finding], folder: Path
         more = {rerun.TRIAL: str(steps), rerun.REMEDY: remedy, rerun.EVALUATED: evaluated}
         more["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED", "0")
         records, why = run_aside(recording, folder, f"trial_{runs}", more)
-        found = next((trial for one in records if (trial := (one.get("facts") or {}).get("trial"))), {})
+        found: dict[str, Any] = next((trial for one in records if (trial := (one.get("facts") or {}).get("trial"))), {})
         done = sum(int((one.get("remedy") or {}).get("done", 0)) for one in records)
         note = "" if found else f"with {remedy}, {why}" if remedy else why
         return TrialRun(tuple(found.get("ends_s", ())), tuple(found.get("losses", ())), done, note)

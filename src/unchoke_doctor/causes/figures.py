@@ -25,8 +25,8 @@ NETWORK = ("forward", "backward", "optimizer")
 _NOT_TRAINING = ("setup", "after", "watcher")
 _INNER = re.compile(r"(\.<locals>)?(^|\.)<(listcomp|genexpr|dictcomp|setcomp|lambda)>")
 _SUMMED = (
-    *("iterators", "startup_s", "batches", "samples", "wait_s", "fetches", "fetch_s", "getitem_s", "collate_s", "handover_s"),
-    *("fetched_samples", "fetch_user_s", "fetch_system_s", "fetch_minor_faults", "fetch_read_bytes"),
+    *("iterators", "startup_s", "batches", "samples", "wait_s", "fetches", "fetch_s", "collate_s", "handover_s"),
+    *("fetched_samples", "fetch_user_s", "fetch_system_s", "fetch_minor_faults"),
 )
 _TORCH_LOADING = "torch.utils.data"
 

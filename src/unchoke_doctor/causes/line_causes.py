@@ -354,8 +354,10 @@ def _makes_samples(line: _Line) -> _Read | None:
 def _collects(line: _Line) -> _Read | None:
     """A large list, set or dictionary built or searched from one end to the other."""
     source, name = line.source, line.named(_COLLECTIONS)
-    sets = (ast.Sub, ast.BitAnd, ast.BitOr)
-    differs = any(isinstance(node, ast.BinOp) and isinstance(node.op, sets) for node in ast.walk(source.expression))
+    operations = [node for node in ast.walk(source.statement) if isinstance(node, ast.BinOp)]
+    differs = isinstance(source.expression, ast.BinOp) and all(
+        isinstance(one.op, ast.Sub | ast.BitAnd | ast.BitOr) and not isinstance(one.left, ast.Constant) for one in operations
+    )
     if line.group.share_in("python") < 0.5 or not (name or (differs and not source.calls)):
         return None
     if name.rpartition(".")[2] in ("list", "sum", "tuple", "dict") and source.loops:

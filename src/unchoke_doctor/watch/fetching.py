@@ -20,8 +20,6 @@ _MAX_SHARE = 0.01
 _LEARNT_AFTER = 32
 _MOST = 32
 
-Counters = tuple[usage.Usage, int]
-
 
 class Fetches:
     """Sums over the batches made in this process."""
@@ -35,7 +33,6 @@ class Fetches:
         self.fetch_user_s = 0.0
         self.fetch_system_s = 0.0
         self.fetch_minor_faults = 0
-        self.fetch_read_bytes = 0
         self._every = 1
 
     @property
@@ -48,19 +45,16 @@ class Fetches:
         self.fetched_samples += samples
         self.fetch_s += took_s
 
-    def used(self, before: Counters, after: Counters) -> None:
+    def used(self, before: usage.Usage, after: usage.Usage) -> None:
         """What a fetch used, for as many fetches as it stands for."""
-        (used_before, read_before), (used, read) = before, after
-        self.fetch_user_s += self._every * (used.user_s - used_before.user_s)
-        self.fetch_system_s += self._every * (used.system_s - used_before.system_s)
-        self.fetch_minor_faults += self._every * (used.minor_faults - used_before.minor_faults)
-        self.fetch_read_bytes += self._every * max(0, read - read_before - usage.ProcFiles.LINE_BYTES)
+        self.fetch_user_s += self._every * (after.user_s - before.user_s)
+        self.fetch_system_s += self._every * (after.system_s - before.system_s)
+        self.fetch_minor_faults += self._every * (after.minor_faults - before.minor_faults)
         if self.fetches == _LEARNT_AFTER - 1 and self.fetch_s > 0:
             self._every = max(1, min(_MOST, round(_ASKING_S / (_MAX_SHARE * self.fetch_s / self.fetches))))
 
     def to_dict(self) -> dict[str, Any]:
-        counted = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {**counted, "getitem_s": self.fetch_s - self.collate_s}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
 
 class BatchMakers:
@@ -119,7 +113,7 @@ def _watch_fetchers(recorder: Recorder) -> None:
             if not isinstance(self.collate_fn, _TimedCollate):
                 self.collate_fn = _TimedCollate(self.collate_fn, recorder)
             row = makers.now
-            before = _counters(recorder) if row.asks else None
+            before = usage.of_thread() if row.asks else None
             recorder.phase = "getitem"
             began_s = _clock()
             try:
@@ -129,7 +123,7 @@ def _watch_fetchers(recorder: Recorder) -> None:
                 recorder.phase = phase
                 samples = len(index) if self.auto_collation else 1
                 if before is not None:
-                    row.used(before, _counters(recorder))
+                    row.used(before, usage.of_thread())
                 row.add(took_s, samples)
 
         return fetch
@@ -138,17 +132,12 @@ def _watch_fetchers(recorder: Recorder) -> None:
         hooks.replace(fetcher, "fetch", make)
 
 
-def _counters(recorder: Recorder) -> Counters:
-    return usage.of_thread(), recorder.proc.read_bytes()
-
-
 def _watch_worker(recorder: Recorder) -> None:
     import torch.utils.data._utils.worker as worker
 
     def make(original: Function) -> Function:
         def worker_loop(*args: Any, **kwargs: Any) -> Any:
             recorder.role = "loader"
-            recorder.worker_id = kwargs.get("worker_id", args[10] if len(args) > 10 else None)
             try:
                 return original(*args, **kwargs)
             finally:

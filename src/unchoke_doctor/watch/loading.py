@@ -11,7 +11,6 @@ import inspect
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -269,22 +268,8 @@ def describe_loader(loader: Any) -> dict[str, Any]:
         "batch_size": batch_size if isinstance(batch_size, int) else None,
         "num_workers": workers,
         "persistent": bool(loader.persistent_workers),
-        "prefetch": loader.prefetch_factor,
-        "pin_memory": bool(loader.pin_memory),
         "start_method": _start_method(loader) if workers else None,
-        "shuffle": any("Random" in type(sampler).__name__ for sampler in _samplers(loader)),
     }
-
-
-def _samplers(loader: Any) -> Iterator[Any]:
-    """The loader's sampler and those inside it, one wrapped in the other."""
-    for name in ("sampler", "batch_sampler"):
-        sampler = getattr(loader, name, None)
-        for _ in range(4):
-            if sampler is None:
-                break
-            yield sampler
-            sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
 
 
 def _innermost(dataset: Any) -> Any:

@@ -1,8 +1,8 @@
 """A deep look at the network for a few steps: which parts run, how often, on what, and which of them are trained.
 
 In: torch, once the script has imported it. After three optimizer steps every call of a module is timed for three steps, down to
-the third level, and readings of single numbers are counted; once more while evaluating; then the hooks are taken away. Out:
-`modules`, one row for each part, and facts: torch's settings, readings per step, results of earlier steps that are still held
+the third level; once more while evaluating; then the hooks are taken away. Out:
+`modules`, one row for each part, and facts: torch's settings, results of earlier steps that are still held
 together with their graphs. Parts that no optimizer trains are watched longer, for inputs that come again. A network that torch
 compiles is left alone: a hook would have it compiled anew. Hooks never stick to the user's own objects, which may be copied.
 """
@@ -32,7 +32,6 @@ _EVALUATED_CALLS = 8
 _MANY, _MAX_GRAPH = 8, 20_000
 _MAX_DEPTH, _MAX_ROWS = 3, 64
 _MAX_KNOWN, _ENOUGH, _ENOUGH_REPEATED, _VALUES = 4_096, 8_192, 1_024, 64
-_READINGS = ("item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__")
 
 
 class _Part:
@@ -78,7 +77,6 @@ class _Look:
     def __init__(self, safely: Callable[[Callable[[], None]], None], is_wanted: Callable[[Any], bool]) -> None:
         self.roots = 0
         self.anomaly = False
-        self.autocast: str | None = None
         self._safely, self._is_wanted = safely, is_wanted
         self._passing: Any = None
         self._thread = threading.get_ident()
@@ -154,8 +152,6 @@ class _Look:
     def _call_facts(self, depth: int, given: Any, made: Any) -> dict[str, Any]:
         torch = sys.modules["torch"]
         if depth == 0 and given is not None:
-            kind = given.device.type
-            self.autocast = self.autocast or (str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None)
             self.anomaly = self.anomaly or torch.is_anomaly_enabled()
         return {
             "batch": int(given.shape[0]) if given is not None and given.dim() else None,
@@ -177,9 +173,7 @@ class Networks:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._look: _Look | None = None
         self._evaluating: _Look | None = None
-        self._hooks: list[hooks.Hook] = []
         self._trigger: hooks.Hook | None = None
-        self._readings = 0
         self._repeats: dict[int, tuple[str, Repeats]] = {}
         self._repeats_handle: Any = None
         self._rows: list[dict[str, Any]] = []
@@ -191,8 +185,8 @@ class Networks:
         for look in (self._look, self._evaluating):
             if look is not None:
                 look.end()
-        for hook in (*self._hooks, *([self._trigger] if self._trigger else [])):
-            hook.undo()
+        if self._trigger is not None:
+            self._trigger.undo()
         if self._repeats_handle is not None:
             self._repeats_handle.remove()
         self._look = self._evaluating = self._trigger = self._repeats_handle = None
@@ -248,28 +242,13 @@ class Networks:
         if dynamo is not None and dynamo.counters.get("frames"):
             self._recorder.note("the network is compiled: its modules are not told apart")
             return
-        found = [hooks.replace(torch.Tensor, name, self._counted) for name in _READINGS]
-        self._hooks = [hook for hook in found if hook is not None]
         self._look = _Look(self.safely, lambda root: not self._evaluates(root))
         self._look.begin()
-
-    def _counted(self, original: Function) -> Function:
-        def reading(*args: Any, **kwargs: Any) -> Any:
-            if self._recorder.account.region != "optimizer_s":  # what an optimizer reads for itself is not the script's doing
-                self._readings += 1
-            return original(*args, **kwargs)
-
-        return reading
 
     def _finish(self, look: _Look) -> None:
         self._look = None
         look.end()
-        for hook in self._hooks:
-            hook.undo()
-        for name, value in (
-            ("autocast", look.autocast or False), ("anomaly", look.anomaly), ("items_per_step", self._readings / _LOOK_FOR),
-        ):  # fmt: skip
-            self._recorder.fact(name, value)
+        self._recorder.fact("anomaly", look.anomaly)
         parts = look.rows()
         self._rows += self._described(look, passes=_LOOK_FOR, in_evaluation=False)
         self._watch_repeats(parts)

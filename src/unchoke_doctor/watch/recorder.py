@@ -70,11 +70,10 @@ class Recorder:
         self._local = _Local(self._threads)
         self._local.phase = phase
         self.role = "other"
-        self.worker_id: int | None = None
         self.device = ""
         self.flush_s = 0.0
-        self.proc = usage.ProcFiles()
-        self.account = Account(rss_bytes=self.proc.rss_bytes)
+        self.memory = usage.Memory()
+        self.account = Account(rss_bytes=self.memory.rss_bytes)
         self._machine = usage.Machine()
         self._calls: dict[tuple[str, str, str, int], _Calls] = {}
         self._facts: dict[str, Any] = {}
@@ -133,7 +132,7 @@ class Recorder:
 
     def begin_again(self) -> None:
         """In a forked child: an empty record under its own process id, with the hooks that are in place."""
-        self.proc.close()
+        self.memory.close()
         self._clear(self._local.phase)
         for callback in self._after_fork:
             try:
@@ -152,14 +151,12 @@ class Recorder:
         return {
             "pid": os.getpid(),
             "role": self.role,
-            "worker_id": self.worker_id,
-            "argv": list(getattr(sys, "orig_argv", sys.argv)),
             "python": ".".join(map(str, sys.version_info[:3])),
             "device": self.device,
             **self._machine.to_dict(self.account.began_s is not None),
             "started_at": self._started_at,
             "elapsed_s": time.perf_counter() - self._started_s,
-            "usage": usage.snapshot(self.proc),
+            "usage": usage.of_process()._asdict(),
             "calls": [_call_dict(key, row) for key, row in list(self._calls.items())],
             **taken,
             "facts": dict(self._facts),
@@ -170,7 +167,7 @@ class Recorder:
     def _hooks_s(self) -> float:
         """What hooks have cost so far: steps and calls, times what the bookkeeping of one step costs on this machine."""
         if self._step_cost_s is None:
-            account, iteration = Account(rss_bytes=self.proc.rss_bytes), Iteration()
+            account, iteration = Account(rss_bytes=self.memory.rss_bytes), Iteration()
             iteration.trained = True
             began_s = time.thread_time()
             for _ in range(_ROUNDS):

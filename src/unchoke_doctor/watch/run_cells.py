@@ -49,17 +49,22 @@ class Meter:
     """What this process spends between `begin` and `end`. None where this system does not say."""
 
     def begin(self) -> None:
-        self._reset = _write("/proc/self/clear_refs", "5")
+        try:
+            with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+                file.write("5")  # the peak begins anew
+            self._has_peak = True
+        except OSError:
+            self._has_peak = False
         cuda = _cuda()
         for number in range(cuda.device_count() if cuda else 0):
             cuda.reset_peak_memory_stats(number)
-        self._rss, self._output, self._cpu_s = _rss_bytes(), _output_bytes(), _cpu_s()
+        self._rss, self._output, self._cpu_s = _status_bytes("VmRSS"), _output_bytes(), _cpu_s()
         self._wall_s = time.perf_counter()
 
     def end(self) -> dict[str, Any]:
         wall_s, cpu_s = time.perf_counter() - self._wall_s, _cpu_s() - self._cpu_s
-        after, cuda = _rss_bytes(), _cuda()
-        peak = _status_bytes("VmHWM") if self._reset else None
+        after, cuda = _status_bytes("VmRSS"), _cuda()
+        peak = _status_bytes("VmHWM") if self._has_peak else None
         rise = max(0, peak - self._rss) if peak is not None and self._rss is not None else None
         growth = after - self._rss if after is not None and self._rss is not None else None
         device = sum(cuda.max_memory_allocated(number) for number in range(cuda.device_count())) if cuda else None
@@ -81,10 +86,6 @@ def _output_bytes() -> int:
     return os.fstat(1).st_size
 
 
-def _rss_bytes() -> int | None:
-    return _status_bytes("VmRSS")
-
-
 def _status_bytes(name: str) -> int | None:
     try:
         with io.open_code("/proc/self/status") as file:
@@ -92,15 +93,6 @@ def _status_bytes(name: str) -> int | None:
     except OSError:  # not Linux
         return None
     return int(found[1]) * 1024 if found else None
-
-
-def _write(path: str, text: str) -> bool:
-    try:
-        with open(path, "w", encoding="ascii") as file:
-            file.write(text)
-    except OSError:
-        return False
-    return True
 
 
 def _cuda() -> Any:
@@ -128,10 +120,8 @@ class Training:
 
         when_imported("torch.optim.optimizer", self._watch_steps)
         when_imported("torch.utils.data.dataloader", self._watch_loaders)
-        if self.limit is not None:
-            for backend in ("torch", "tensorflow", "jax"):
-                when_imported(f"keras.src.backend.{backend}.trainer", lambda name=backend: self._limit_keras(name))  # type: ignore[misc]
-            when_imported("keras.src.engine.training", lambda: self._limit_fit(sys.modules["keras.src.engine.training"].Model))
+        for name in ("torch", "tensorflow", "jax") if self.limit is not None else ():
+            when_imported(f"keras.src.backend.{name}.trainer", lambda name=name: self._limit_keras(name))  # type: ignore[misc]
 
     def _watch_steps(self) -> None:
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(lambda *_: self._step())
@@ -157,7 +147,9 @@ class Training:
 
         def next_of(iterator: Any) -> Any:
             given = getattr(iterator, "_unchoke_given", 0)
-            if self.limit is not None and given >= (1 if self.reached else self._longest_pass(iterator)):
+            # a pass that trains ends by its steps; one that does not (features, statistics, evaluation) by its batches
+            trains = self.steps > getattr(iterator, "_unchoke_steps", 0)
+            if self.limit is not None and (given >= 1 if self.reached else not trains and given >= self.limit):
                 raise StopIteration
             iterator._unchoke_given = given + 1
             began_s = time.perf_counter()
@@ -179,14 +171,8 @@ class Training:
 
         iterator_type.__next__, loader_type.__iter__ = next_of, pass_of
 
-    def _longest_pass(self, iterator: Any) -> float:
-        """A pass that trains ends by its steps; one that does not (features, statistics, evaluation) by its batches."""
-        trains = self.steps > getattr(iterator, "_unchoke_steps", 0)
-        return float("inf") if trains or self.limit is None else self.limit
-
     def _limit_keras(self, backend: str) -> None:
-        module = sys.modules[f"keras.src.backend.{backend}.trainer"]
-        for trainer in vars(module).values():
+        for trainer in vars(sys.modules[f"keras.src.backend.{backend}.trainer"]).values():
             if isinstance(trainer, type) and "fit" in vars(trainer):
                 self._limit_fit(trainer)
 

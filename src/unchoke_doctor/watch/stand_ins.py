@@ -35,15 +35,12 @@ _CLASS_FOLDERS = re.compile(r"^(ImageFolder|DatasetFolder|image_dataset_from_dir
 _LISTINGS = frozenset({"listdir", "scandir", "iterdir", "walk", "glob", "iglob", "rglob"})
 _TABLES = frozenset({"read_csv", "read_table"})
 _READERS = frozenset({"open", "imread", "read_image", "load_img", "read_file"})
-_SIZE_NAMES = re.compile(
-    r"(?:img|image|input|target|patch|crop|im)_?(?:size|dim|height|width|h|w|shape)s?$|^(?:size|height|width)$", re.IGNORECASE
-)
-_CLASS_COUNTS = re.compile(
-    r"^(?:num|n|no|nb)_?(?:of_?)?class(?:es)?$|^class(?:es)?_?(?:num|count)$|^out_features$", re.IGNORECASE
-)
+_SIZE_NAMES = r"(?:img|image|input|target|patch|crop|im)_?(?:size|dim|height|width|h|w|shape)s?$|^(?:size|height|width)$"
+_CLASS_COUNTS = r"^(?:num|n|no|nb)_?(?:of_?)?class(?:es)?$|^class(?:es)?_?(?:num|count)$|^out_features$"
 _CLASS_NAMES = re.compile(r"class|label|categor", re.IGNORECASE)
 _PICTURE_COLUMNS = re.compile(r"image|img|file|path|photo|picture|pic$|(?:^|_)id$|name", re.IGNORECASE)
 _LABEL_COLUMNS = re.compile(r"label|class|categor|target|diagnos|species|breed|y$", re.IGNORECASE)
+_PATHS = frozenset({"join", "Path", "PurePath", "str", "abspath", "expanduser", "joinpath"})
 _BATCHED = frozenset({"DataLoader", "fit", "flow_from_directory", "image_dataset_from_directory", "batch", "from_folder"})
 _MOST_PICTURES = 2_000
 _DIFFERENT = 8
@@ -57,16 +54,13 @@ def install(job: dict[str, Any], trees: Sequence[ast.Module], tell: Tell) -> Cal
     data = DataStandIns(places, moved, job["steps"], tell)
     data.make_missing()
     _colab(tell)
-    _downloads(data, tell)
-    when_imported("torch", lambda: _without_gpu(tell))
-    when_imported("torch", _save_beside_links)
-    when_imported("torch.hub", lambda: _without_weights(tell))
-    when_imported("timm", lambda: _without_timm_weights(tell))
-    when_imported("cv2", lambda: _picture_before_read(sys.modules["cv2"], "imread", data))
+    _downloads(data, places, tell)
+    for name, put in {"torch": _torch, "torch.hub": _hub, "timm": _timm}.items():
+        when_imported(name, lambda put=put: put(tell))  # type: ignore[misc]
+    when_imported("cv2", lambda: _cv2(data))
     when_imported("tqdm.notebook", _plain_progress)
     _guard(places, data)
-    rewriter = _Rewriter(places, tell, devices=True)
-    return rewriter.visit
+    return _Rewriter(places, tell, devices=True).visit
 
 
 class Places:
@@ -160,10 +154,8 @@ def _device(tell: Tell) -> str:
     if torch.cuda.is_available():
         return "cuda"
     device = "mps" if torch.backends.mps.is_available() else "cpu"
-    tell(
-        note=f"stand-in: {device} for CUDA, which this machine does not have: shares of a step are those of {device}",
-        stand_in="cuda",
-    )
+    said = f"stand-in: {device} for CUDA, which this machine does not have: shares of a step are those of {device}"
+    tell(note=said, stand_in="cuda")
     return device
 
 
@@ -171,32 +163,31 @@ class DataStandIns:
     """Generates folders, pictures and tables that the code reads and that do not exist."""
 
     def __init__(self, places: Places, trees: Sequence[ast.Module], steps: int, tell: Tell) -> None:
-        self._places, self._trees, self._tell = places, trees, tell
+        self._places, self._tell, self._base = places, tell, places.work
         self._nodes = [node for tree in trees for node in ast.walk(tree)]
-        self._values: dict[str, Any] = {}
-        self._base = places.work
-        batched = any(_called(node) in _BATCHED for node in self._nodes)  # else code goes through the pictures one by one
+        self._calls = [node for node in self._nodes if isinstance(node, ast.Call)]
+        self._values: dict[str, str] = {}
+        batched = any(_called(call) in _BATCHED for call in self._calls)  # else code goes through the pictures one by one
         batch = self._number(r"^(?:train_?)?(?:batch_?size|bs|batch)$", 32 if batched else 4, 1, 512)
         self._total = min(_MOST_PICTURES, (steps + 2) * batch)
 
     @cached_property
     def size(self) -> int:
-        """The side of a picture: the largest that the code names."""
-        return self._number(_SIZE_NAMES.pattern, 0, 16, 2048) or self._resize() or 256
+        """The side of a picture: the largest that the code names, else what pictures are resized or cropped to."""
+        resizes = [call for call in self._calls if re.search(r"resize|crop", _called(call), re.IGNORECASE)]
+        numbers = [number for call in resizes for number in _numbers(call) if 16 <= number <= 2048]
+        return self._number(_SIZE_NAMES, 0, 16, 2048) or max(numbers, default=256)
 
     @cached_property
     def classes(self) -> list[str]:
         for node in self._nodes:
-            names = _strings(node.value) if isinstance(node, ast.Assign) else []
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if 2 <= len(names) <= 200 and isinstance(target, ast.Name) and _CLASS_NAMES.search(target.id):
-                return names
-        layers = [
-            node for node in self._nodes if isinstance(node, ast.Call) and _called(node) in ("Linear", "Dense") and node.args
-        ]
-        widths = [node.args[-1 if _called(node) == "Linear" else 0] for node in layers]
-        numbers = [width.value for width in widths if isinstance(width, ast.Constant) and isinstance(width.value, int)]
-        count = self._number(_CLASS_COUNTS.pattern, 0, 2, 1000) or (numbers[-1] if numbers else 3)
+            if isinstance(node, ast.Assign) and _CLASS_NAMES.search(ast.unparse(node.targets[0])):
+                names = [getattr(part, "value", None) for part in getattr(node.value, "elts", ())]
+                if 2 <= len(names) <= 200 and all(isinstance(name, str) for name in names):
+                    return names  # type: ignore[return-value]
+        layers = [call for call in self._calls if _called(call) in ("Linear", "Dense") and call.args]
+        widths = [_numbers(call.args[-1 if _called(call) == "Linear" else 0]) for call in layers]
+        count = self._number(_CLASS_COUNTS, 0, 2, 1000) or next((width[0] for width in reversed(widths) if width), 3)
         return [f"class_{number:02}" for number in range(max(2, min(200, count)))]
 
     @cached_property
@@ -215,40 +206,25 @@ class DataStandIns:
 
     def _number(self, pattern: str, default: int, least: int, most: int) -> int:
         """The largest number that a variable or argument of such a name is given."""
-        found = []
+        found: list[int] = []
         for node in self._nodes:
-            named: list[tuple[str, ast.expr | None]] = []
-            if isinstance(node, ast.Assign):
-                named = [(target.id, node.value) for target in node.targets if isinstance(target, ast.Name)]
-            elif isinstance(node, ast.keyword):
-                named = [(node.arg or "", node.value)]
-            for name, value in named:
-                if value is not None and re.search(pattern, name, re.IGNORECASE):
-                    found += [
-                        part.value for part in ast.walk(value) if isinstance(part, ast.Constant) and type(part.value) is int
-                    ]
+            names = [node.arg or ""] if isinstance(node, ast.keyword) else []
+            names += [one.id for one in getattr(node, "targets", ()) if isinstance(one, ast.Name)]
+            if isinstance(node, ast.Assign | ast.keyword) and any(re.search(pattern, name, re.IGNORECASE) for name in names):
+                found += _numbers(node.value)
         return max((number for number in found if least <= number <= most), default=default)
-
-    def _resize(self) -> int:
-        """The size that pictures are resized or cropped to."""
-        calls = [
-            node for node in self._nodes if isinstance(node, ast.Call) and re.search(r"resize|crop", _called(node), re.IGNORECASE)
-        ]
-        numbers = [part.value for call in calls for part in ast.walk(call) if isinstance(part, ast.Constant)]
-        return max((number for number in numbers if type(number) is int and 16 <= number <= 2048), default=0)
 
     def make_missing(self) -> None:
         """Go through the code, and generate what its calls read and do not find."""
         for node in self._nodes:
             owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
             for part in node.body if isinstance(node, ast.ClassDef) else [node]:
-                value, whole = self._path(part.value) if isinstance(part, ast.Assign) else (None, False)
-                if isinstance(part, ast.Assign) and value is not None and whole:
-                    self._values[owner + ast.unparse(part.targets[0]).removeprefix("self.")] = value
-        calls = [node for node in self._nodes if isinstance(node, ast.Call)]
-        begun = [self._path(_first(call)) for call in calls if _called(call) in _LISTINGS]
+                text, whole = self._path(part.value) if isinstance(part, ast.Assign) else (None, False)
+                if isinstance(part, ast.Assign) and text is not None and whole:
+                    self._values[owner + ast.unparse(part.targets[0]).removeprefix("self.")] = text
+        begun = [self._path(_first(call)) for call in self._calls if _called(call) in _LISTINGS]
         deep = {path for path, whole in begun if path and not whole}
-        for call in calls:
+        for call in self._calls:
             self._make_for(call, deep)
 
     def _make_for(self, call: ast.Call, deep: set[str]) -> None:
@@ -257,101 +233,83 @@ class DataStandIns:
         path, whole = self._path(given if given is not None else _first(call))
         if not path:
             return
+        place = os.path.join(self._base, path)
         if name == "chdir":
-            self._base = os.path.join(self._base, path)
-            os.makedirs(self._base, exist_ok=True)
+            self._base = place
+            os.makedirs(place, exist_ok=True)
         elif _CLASS_FOLDERS.match(name):
-            self._class_folders(path)
+            self.class_folders(path)
         elif name in _TABLES and whole:
             self._table(path)
         elif name in _LISTINGS:
             if isinstance(call.func, ast.Attribute) and name in ("glob", "rglob") and not isinstance(call.func.value, ast.Name):
                 path = os.path.join(self._path(call.func.value)[0] or "", path)
             is_deep = path in deep or "*/" in path or name in ("walk", "rglob")
-            (self._class_folders if is_deep else self._pictures)(re.split(r"(?=[^/]*[*?\[])", path, maxsplit=1)[0].rstrip("/"))
-        elif name in _READERS and whole and path.lower().endswith(PICTURES):
-            self.picture(self._whole(path), say=True)
-        elif name in _READERS and not whole and not os.path.exists(self._whole(path)):
-            os.makedirs(self._whole(path), exist_ok=True)
+            path = re.split(r"(?=[^/]*[*?\[])", path, maxsplit=1)[0].rstrip("/")
+            place = os.path.join(self._base, path)
+            if is_deep:
+                self.class_folders(path)
+            elif path and not os.path.exists(place):
+                for number in range(self._total):
+                    self.picture(os.path.join(place, f"{number:05}{self.extension}"))
+                self._announce(path, f"{self._total} pictures of {self.size}×{self.size}")
+        elif name in _READERS and whole and path.lower().endswith(PICTURES) and not os.path.lexists(place):
+            self.picture(place)
+            self._announce(place, f"a picture of {self.size}×{self.size}")
+        elif name in _READERS and not whole and not os.path.exists(place):
+            os.makedirs(place, exist_ok=True)
 
-    def _whole(self, path: str) -> str:
-        return os.path.join(self._base, path)
-
-    def _class_folders(self, path: str) -> None:
-        place = self._whole(path)
+    def class_folders(self, path: str) -> None:
+        place = os.path.join(self._base, path)
         if os.path.isdir(place) and any(os.scandir(place)):
             return
         few = re.search(r"val|test|dev", os.path.basename(path.rstrip("/")), re.IGNORECASE)
-        each = max(2, (self._total // 4 if few else self._total) // len(self.classes))
+        each, count = max(2, (self._total // 4 if few else self._total) // len(self.classes)), len(self.classes)
         for name in self.classes:
-            os.makedirs(os.path.join(place, name), exist_ok=True)
             for number in range(each):
                 self.picture(os.path.join(place, name, f"{number:05}{self.extension}"))
-        self._announce(
-            path, f"{each * len(self.classes)} pictures of {self.size}×{self.size} in {len(self.classes)} class folders"
-        )
+        self._announce(path, f"{each * count} pictures of {self.size}×{self.size} in {count} class folders")
 
-    def _pictures(self, path: str) -> None:
-        place = self._whole(path)
-        if not path or os.path.exists(place):
-            return
-        os.makedirs(place)
-        for number in range(self._total):
-            self.picture(os.path.join(place, f"{number:05}{self.extension}"))
-        self._announce(path, f"{self._total} pictures of {self.size}×{self.size}")
-
-    def picture(self, place: str, *, say: bool = False) -> None:
+    def picture(self, place: str) -> None:
         """One picture at this place, a link to one of a few that differ."""
-        if os.path.lexists(place):
-            return
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        template = self._templates[zlib.crc32(place.encode()) % _DIFFERENT]
         if place.lower().endswith(self.extension):
-            os.link(template, place)
+            os.link(self._templates[zlib.crc32(place.encode()) % _DIFFERENT], place)
         else:
             write_picture(place, self.size, 0)
-        if say:
-            self._announce(place, f"a picture of {self.size}×{self.size}")
+
+    def before_open(self, path: str) -> None:
+        """Make a picture that a generated table names and that is about to be read."""
+        if path.lower().endswith(PICTURES) and not os.path.lexists(path) and self._places.is_inside(path):
+            self.picture(os.path.abspath(path))
 
     def _table(self, path: str) -> None:
-        place = self._whole(path)
+        """A table with the columns that the code asks frames and rows for, pictures first, then labels."""
+        place = os.path.join(self._base, path)
         if os.path.exists(place):
             return
-        columns = self._columns()
-        os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
-        kinds = {name: self._kind(name) for name in columns}
-        chance = random.Random(0)
-        with open(place, "w", encoding="utf-8") as file:
-            file.write(",".join(columns) + "\n")
-            rows = ([self._cell(kinds[name], row, chance) for name in columns] for row in range(self._total))
-            file.writelines(",".join(row) + "\n" for row in rows)
-        self._announce(path, f"a table of {self._total} rows with the columns {', '.join(columns)}")
-
-    def _columns(self) -> list[str]:
-        """Names that the code asks frames and rows for, pictures first, then labels."""
         found: dict[str, None] = {}
         for node in self._nodes:
-            keys: list[ast.expr] = []
-            if isinstance(node, ast.Subscript):
-                keys = list(node.slice.elts) if isinstance(node.slice, ast.Tuple | ast.List) else [node.slice]
-            elif isinstance(node, ast.keyword) and node.arg in ("x_col", "y_col", "usecols"):
-                keys = list(node.value.elts) if isinstance(node.value, ast.List) else [node.value]
-            for key in keys:
+            of_frame = isinstance(node, ast.keyword) and node.arg in ("x_col", "y_col", "usecols")
+            keys = node.slice if isinstance(node, ast.Subscript) else node.value if of_frame else None  # type: ignore[attr-defined]
+            for key in getattr(keys, "elts", [keys]):
                 if isinstance(key, ast.Constant) and isinstance(key.value, str) and re.fullmatch(r"[\w .-]{1,40}", key.value):
                     found[key.value] = None
-        names = list(found) or ["image", "label"]
-        return sorted(names, key=lambda name: {"picture": 0, "label": 1}.get(self._kind(name), 2))
-
-    def _kind(self, name: str) -> str:
-        return "label" if _LABEL_COLUMNS.search(name) else "picture" if _PICTURE_COLUMNS.search(name) else "number"
-
-    def _cell(self, kind: str, row: int, chance: random.Random) -> str:
-        if kind == "picture":
-            text = " ".join(ast.unparse(node) for node in self._nodes if isinstance(node, ast.JoinedStr | ast.BinOp))
-            return f"{row:05}{'' if self.extension in text else self.extension}"
+        labels = {name for name in found or ("label",) if _LABEL_COLUMNS.search(name)}
+        pictures = {name for name in found or ("image",) if name not in labels and _PICTURE_COLUMNS.search(name)}
+        columns = sorted(found or ("image", "label"), key=lambda name: 0 if name in pictures else 1 if name in labels else 2)
+        texts = " ".join(ast.unparse(node) for node in self._nodes if isinstance(node, ast.JoinedStr | ast.BinOp))
+        ends = "" if self.extension in texts else self.extension
         as_words = any(isinstance(node, ast.keyword) and node.arg == "class_mode" for node in self._nodes)
-        number = row % len(self.classes)
-        return (self.classes[number] if as_words else str(number)) if kind == "label" else f"{chance.random():.4f}"
+        chance, lines = random.Random(0), [",".join(columns)]
+        for row in range(self._total):
+            number = row % len(self.classes)
+            cells = dict.fromkeys(pictures, f"{row:05}{ends}")
+            cells |= dict.fromkeys(labels, self.classes[number] if as_words else str(number))
+            lines.append(",".join(cells.get(name) or f"{chance.random():.4f}" for name in columns))
+        os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+        Path(place).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._announce(path, f"a table of {self._total} rows with the columns {', '.join(columns)}")
 
     def _announce(self, path: str, what: str) -> None:
         shown = path.replace(self._places.root, "").replace(self._places.work + "/", "")
@@ -363,35 +321,23 @@ class DataStandIns:
             return (node.value, True) if isinstance(node.value, str) else (None, False)
         if isinstance(node, ast.Name | ast.Attribute):
             return self._values.get(ast.unparse(node).removeprefix("self.")), True
+        parts: list[ast.expr] = []
+        glue = "/"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Add):
-            glue = "/" if isinstance(node.op, ast.Div) else ""
-            return self._joined([self._path(node.left), self._path(node.right)], glue)
-        if isinstance(node, ast.JoinedStr):
-            parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
-            return self._joined([self._path(part) for part in parts], "")
-        if isinstance(node, ast.Call) and _called(node) in (
-            "join",
-            "Path",
-            "PurePath",
-            "str",
-            "abspath",
-            "expanduser",
-            "joinpath",
-        ):
-            own = node.func.value if _called(node) == "joinpath" and isinstance(node.func, ast.Attribute) else None
-            return self._joined([self._path(part) for part in ([own] if own else []) + node.args], "/")
-        return None, False
-
-    @staticmethod
-    def _joined(parts: Sequence[tuple[str | None, bool]], glue: str) -> tuple[str | None, bool]:
+            parts, glue = [node.left, node.right], "/" if isinstance(node.op, ast.Div) else ""
+        elif isinstance(node, ast.JoinedStr):
+            parts, glue = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values], ""
+        elif isinstance(node, ast.Call) and _called(node) in _PATHS:
+            own = _called(node) == "joinpath" and isinstance(node.func, ast.Attribute)
+            parts = ([node.func.value] if own else []) + node.args  # type: ignore[attr-defined]
         known: list[str] = []
-        for text, whole in parts:
+        for text, whole in map(self._path, parts):
             if text is None:
                 return (glue.join(known).rstrip("/") or None) if known else None, False
             known.append(text.strip("/") if known and glue else text.rstrip("/") if glue and len(text) > 1 else text)
             if not whole:
                 return glue.join(known), False
-        return glue.join(known) or None, True
+        return glue.join(known) or None, bool(parts)
 
 
 def _called(call: ast.AST) -> str:
@@ -404,10 +350,8 @@ def _first(call: ast.Call) -> ast.expr | None:
     return call.args[0] if call.args else call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
-def _strings(node: ast.AST) -> list[str]:
-    parts = node.elts if isinstance(node, ast.List | ast.Tuple) else []
-    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-    return texts if len(texts) == len(parts) else []
+def _numbers(node: ast.AST) -> list[int]:
+    return [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and type(part.value) is int]
 
 
 def write_picture(path: str, size: int, seed: int) -> None:
@@ -421,7 +365,7 @@ def write_picture(path: str, size: int, seed: int) -> None:
     noise.resize((size, size), Image.Resampling.BICUBIC).save(path)
 
 
-def _module(name: str, **members: Any) -> types.ModuleType:
+def _module(name: str, **members: Any) -> None:
     """A module of that name, importable from now on."""
     module = types.ModuleType(name)
     module.__path__ = []
@@ -430,7 +374,6 @@ def _module(name: str, **members: Any) -> types.ModuleType:
     package, _, last = name.rpartition(".")
     if package in sys.modules:
         setattr(sys.modules[package], last, module)
-    return module
 
 
 def _skipping(tell: Tell, what: str, answer: Any = None, kind: str = "colab") -> Callable[..., Any]:
@@ -449,25 +392,23 @@ def _colab(tell: Tell) -> None:
         _module("google")
     else:
         importlib.import_module("google")  # the namespace that colab is put into
-    drive = types.SimpleNamespace(mount=_skipping(tell, "drive.mount does nothing"), flush_and_unmount=lambda *_, **__: None)
-    files = types.SimpleNamespace(
-        upload=_skipping(tell, "files.upload gives no files", {}), download=_skipping(tell, "files.download does nothing")
-    )
-    userdata = types.SimpleNamespace(get=_skipping(tell, "userdata.get gives an empty text", ""))
-    auth = types.SimpleNamespace(authenticate_user=_skipping(tell, "auth.authenticate_user does nothing"))
-    _module("google.colab", drive=drive, files=files, userdata=userdata, auth=auth)
-    for name, made in (("drive", drive), ("files", files), ("userdata", userdata), ("auth", auth)):
-        _module(f"google.colab.{name}", **vars(made))
+    _module("google.colab")
+    drive = {"mount": _skipping(tell, "drive.mount does nothing"), "flush_and_unmount": lambda *_, **__: None}
+    upload, download = _skipping(tell, "files.upload gives no files", {}), _skipping(tell, "files.download does nothing")
+    _module("google.colab.drive", **drive)
+    _module("google.colab.files", upload=upload, download=download)
+    _module("google.colab.userdata", get=_skipping(tell, "userdata.get gives an empty text", ""))
+    _module("google.colab.auth", authenticate_user=_skipping(tell, "auth.authenticate_user does nothing"))
     _module("google.colab.patches", cv2_imshow=lambda *_: None)
 
 
-def _downloads(data: DataStandIns, tell: Tell) -> None:
+def _downloads(data: DataStandIns, places: Places, tell: Tell) -> None:
     """Downloads are skipped; a data set of kagglehub is a folder of generated pictures."""
     import urllib.request
 
     def dataset(handle: str, *_args: Any, **_options: Any) -> str:
-        place = os.path.join(data._places.root, "kagglehub", *handle.split("/"))
-        data._class_folders(place)
+        place = os.path.join(places.root, "kagglehub", *handle.split("/"))
+        data.class_folders(place)
         return place
 
     _module("kagglehub", dataset_download=dataset, login=lambda *_, **__: None)
@@ -476,52 +417,39 @@ def _downloads(data: DataStandIns, tell: Tell) -> None:
         _module(name, download=_skipping(tell, f"{name}.download is skipped", "", "download"))
 
 
-def _without_gpu(tell: Tell) -> None:
-    """`.cuda()` and what asks for the GPU do nothing where there is none; checkpoints are loaded to the device there is."""
+def _torch(tell: Tell) -> None:
+    """Without a GPU what asks for one does nothing, and checkpoints are loaded to the CPU. Saving replaces links."""
     torch: Any = sys.modules["torch"]
-    if torch.cuda.is_available():
-        return
+    save, load = torch.save, torch.load
 
-    def same(value: Any, *_args: Any, **_options: Any) -> Any:
-        _device(tell)
-        return value
-
-    torch.Tensor.cuda = torch.nn.Module.cuda = same
-    for name, answer in (
-        ("synchronize", None),
-        ("get_device_name", "no CUDA device"),
-        ("current_device", 0),
-        ("set_device", None),
-    ):
-        setattr(torch.cuda, name, lambda *_args, answer=answer, **_options: answer)
-    load = torch.load
+    def save_here(value: Any, file: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(file, str | os.PathLike) and os.path.islink(file):  # torch writes without Python's open
+            os.unlink(file)
+        return save(value, file, *args, **options)
 
     def load_here(*args: Any, **options: Any) -> Any:
         if len(args) < 2:
             options["map_location"] = options.get("map_location") or "cpu"
         return load(*args, **options)
 
-    torch.load = load_here
-
-
-def _save_beside_links() -> None:
-    """torch writes files without Python's open: a link to a large checkpoint of the person's gives way first."""
-    torch: Any = sys.modules["torch"]
-    save = torch.save
-
-    def save_here(value: Any, file: Any, *args: Any, **options: Any) -> Any:
-        if isinstance(file, str | os.PathLike) and os.path.islink(file):
-            os.unlink(file)
-        return save(value, file, *args, **options)
+    def same(value: Any, *_args: Any, **_options: Any) -> Any:
+        _device(tell)
+        return value
 
     torch.save = save_here
+    if not torch.cuda.is_available():
+        torch.load, torch.Tensor.cuda, torch.nn.Module.cuda = load_here, same, same
+        answers = {"synchronize": None, "get_device_name": "no CUDA device", "current_device": 0, "set_device": None}
+        for name, answer in answers.items():
+            setattr(torch.cuda, name, lambda *_args, answer=answer, **_options: answer)
 
 
 class _NoWeights(dict[str, Any]):
     """Stands for weights that were not downloaded: a network that is given them keeps its random ones."""
 
 
-def _without_weights(tell: Tell) -> None:
+def _hub(tell: Tell) -> None:
+    """Pretrained weights that are not on this machine are random ones."""
     torch: Any = sys.modules["torch"]
     hub: Any = sys.modules["torch.hub"]
     fetch, load = hub.load_state_dict_from_url, torch.nn.Module.load_state_dict
@@ -537,12 +465,11 @@ def _without_weights(tell: Tell) -> None:
         return None if isinstance(state, _NoWeights) else load(module, state, *args, **options)
 
     hub.load_state_dict_from_url, torch.nn.Module.load_state_dict = from_cache, load_unless_missing
-    when_imported(
-        "torchvision.models._api", lambda: setattr(sys.modules["torchvision.models._api"], "load_state_dict_from_url", from_cache)
-    )
+    api = "torchvision.models._api"
+    when_imported(api, lambda: setattr(sys.modules[api], "load_state_dict_from_url", from_cache))
 
 
-def _without_timm_weights(tell: Tell) -> None:
+def _timm(tell: Tell) -> None:
     timm: Any = sys.modules["timm"]
     make = timm.create_model
 
@@ -558,21 +485,16 @@ def _without_timm_weights(tell: Tell) -> None:
     timm.create_model = create
 
 
-def _picture_before_read(module: Any, name: str, data: DataStandIns) -> None:
-    """For readers that open files in C: a picture of a generated folder is made when it is asked for."""
-    read = getattr(module, name)
+def _cv2(data: DataStandIns) -> None:
+    """It opens files in C: a picture of a generated folder is made when it is asked for."""
+    cv2: Any = sys.modules["cv2"]
+    read = cv2.imread
 
     def read_made(path: Any, *args: Any, **options: Any) -> Any:
-        data_before_open(str(path), data)
+        data.before_open(str(path))
         return read(path, *args, **options)
 
-    setattr(module, name, read_made)
-
-
-def data_before_open(path: str, data: DataStandIns) -> None:
-    """Make a picture that a generated table names and that is about to be read."""
-    if path.lower().endswith(PICTURES) and not os.path.lexists(path) and data._places.is_inside(path):
-        data.picture(os.path.abspath(path))
+    cv2.imread = read_made
 
 
 def _plain_progress() -> None:
@@ -589,36 +511,29 @@ def _guard(places: Places, data: DataStandIns) -> None:
     fenced = put_up_fence([places.scratch, "/dev", "/proc"])
     busy = False
 
+    def opening(path: str, flags: Any) -> None:
+        if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+            data.before_open(path)
+            return
+        if os.path.islink(path) and not places.is_inside(path) and os.path.abspath(path).startswith(places.scratch):
+            real = os.path.realpath(path)  # a link to a large file becomes a copy before it is written to
+            if os.path.getsize(real) <= _COPIED_BYTES:
+                os.unlink(path)
+                shutil.copy2(real, path)
+        if not fenced and not places.is_inside(path) and not path.startswith(("/dev/", "/proc/")):
+            raise PermissionError(f"this run writes in its scratch folder only: {path}")
+
     def hook(event: str, args: tuple[Any, ...]) -> None:
         nonlocal busy
         if event == "open" and not busy and isinstance(args[0], str | bytes | os.PathLike):
             busy = True
             try:
-                path = os.fsdecode(args[0])
-                writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-                if writes:
-                    _copy_on_write(path, places, fenced=fenced)
-                else:
-                    data_before_open(path, data)
+                opening(os.fsdecode(args[0]), args[2])
             finally:
                 busy = False
-        elif (
-            event == "socket.connect" and isinstance(args[1], tuple) and str(args[1][0]) not in ("127.0.0.1", "::1", "localhost")
-        ):
-            raise ConnectionError(f"no network in this run: {args[1][0]}")
-        elif event == "socket.getaddrinfo" and args[0] not in ("127.0.0.1", "::1", "localhost", None):
-            raise ConnectionError(f"no network in this run: {args[0]}")
+        elif event in ("socket.connect", "socket.getaddrinfo"):
+            address = args[0] if event.endswith("info") else args[1][0] if isinstance(args[1], tuple) else None
+            if address is not None and str(address) not in ("127.0.0.1", "::1", "localhost"):
+                raise ConnectionError(f"no network in this run: {address}")
 
     sys.addaudithook(hook)
-
-
-def _copy_on_write(path: str, places: Places, *, fenced: bool) -> None:
-    """A link to a large file becomes a copy before it is written to; without a fence, writing elsewhere is refused here."""
-    if os.path.islink(path) and not places.is_inside(path) and os.path.abspath(path).startswith(places.scratch):
-        real = os.path.realpath(path)
-        if os.path.getsize(real) <= _COPIED_BYTES:
-            os.unlink(path)
-            shutil.copy2(real, path)
-    elsewhere = not places.is_inside(path) and not path.startswith(("/dev/", "/proc/"))
-    if elsewhere and not fenced:
-        raise PermissionError(f"this run writes in its scratch folder only: {path}")

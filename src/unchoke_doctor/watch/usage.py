@@ -6,7 +6,6 @@ Where a system has no such counter the number is 0.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _open, _plain_open = os.open, open  # ours stay what they were when others are replaced
-_KIB = 1 if sys.platform == "darwin" else 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _THREAD = getattr(resource, "RUSAGE_THREAD", 0)
 
@@ -27,55 +25,33 @@ class Usage(NamedTuple):
     user_s: float
     system_s: float
     minor_faults: int
-    major_faults: int
 
 
 def of_thread() -> Usage:
     """This thread alone, where the system tells (Linux); else the whole process."""
-    return _used(_THREAD)
+    return of_process(_THREAD)
 
 
-def of_process() -> Usage:
-    return _used(0)
-
-
-def _used(who: int) -> Usage:
+def of_process(who: int = 0) -> Usage:
     if resource is None:
         times = os.times()
-        return Usage(times.user, times.system, 0, 0)
+        return Usage(times.user, times.system, 0)
     found = resource.getrusage(who)
-    return Usage(found.ru_utime, found.ru_stime, found.ru_minflt, found.ru_majflt)
+    return Usage(found.ru_utime, found.ru_stime, found.ru_minflt)
 
 
-def peak_rss_bytes() -> int:
-    return 0 if resource is None else int(resource.getrusage(0).ru_maxrss) * _KIB
-
-
-class ProcFiles:
-    """`/proc/self/…` kept open: reading one again costs a microsecond or two. To be made anew after a fork."""
-
-    LINE_BYTES = 64
-    """What reading a counter adds to the bytes read."""
+class Memory:
+    """`/proc/self/statm` kept open: reading it again costs a microsecond or two. To be made anew after a fork."""
 
     def __init__(self) -> None:
-        self._statm = _descriptor("/proc/self/statm")
-        self._io = _descriptor("/proc/self/io")
+        self._file = _descriptor("/proc/self/statm")
 
     def rss_bytes(self) -> int:
-        if self._statm < 0:
-            return 0
-        return int(os.pread(self._statm, self.LINE_BYTES, 0).split()[1]) * _PAGE_BYTES
-
-    def read_bytes(self) -> int:
-        """Bytes that read calls have given this process, from files, pipes and caches alike; memory maps are not in it."""
-        if self._io < 0:
-            return 0
-        return int(os.pread(self._io, self.LINE_BYTES, 0).split(None, 2)[1])
+        return int(os.pread(self._file, 64, 0).split()[1]) * _PAGE_BYTES if self._file >= 0 else 0
 
     def close(self) -> None:
-        for descriptor in (self._statm, self._io):
-            if descriptor >= 0:
-                os.close(descriptor)
+        if self._file >= 0:
+            os.close(self._file)
 
 
 class ThreadState:
@@ -109,17 +85,6 @@ def _descriptor(path: str) -> int:
         return -1
 
 
-def snapshot(files: ProcFiles) -> dict[str, Any]:
-    """The `usage` of a record."""
-    used = of_process()
-    return {
-        **used._asdict(),
-        "rss_bytes": files.rss_bytes(),
-        "peak_rss_bytes": peak_rss_bytes(),
-        "read_bytes": files.read_bytes(),
-    }
-
-
 class Machine:
     """The cores that this process may use, and how many of them were busy during the training, whoever kept them busy."""
 
@@ -136,7 +101,7 @@ class Machine:
         busy: float | None = None
         if self._began and now and now[0] - self._began[0] > 0.2:
             busy = (now[1] - self._began[1]) / (now[0] - self._began[0])
-        return {"cores": self._cores(), "busy_cores": busy, "memory_bytes": _memory_bytes()}
+        return {"cores": self._cores(), "busy_cores": busy}
 
     def _cores(self) -> int:
         """Cores of the affinity mask, or fewer where a container has a quota."""
@@ -157,11 +122,3 @@ class Machine:
             return None
         ticks = sum(sum(map(int, line[1:4])) + sum(map(int, line[6:9])) for line in lines if int(line[0][3:]) in self._allowed)
         return time.perf_counter(), ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_bytes() -> int | None:
-    """What this machine has; None where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
