@@ -40,7 +40,7 @@ def test_two_encoders_are_compared_and_the_choice_is_kept(workspace: Path) -> No
     remembered = load_remembered(Workspace(workspace))
     picked = result.choice.evidence
     assert remembered.get("encoder", Settings().encoder) == picked["encoder"]
-    assert remembered.get("cut", "end") == picked["cut"]
+    assert remembered.get("cut", "blocks") == picked["cut"]
     assert ("weights" in remembered) == (picked["encoder"] == TINY), "weights of another encoder stay behind"
     assert result.choice.reason in " ".join(result.to_text().split())
 
@@ -90,7 +90,7 @@ def test_encoder_without_weights_is_passed_over(workspace: Path, monkeypatch: py
     result = encoders(encoders=[TINY, "resnet18"], out=workspace, on_event=ignore)
     assert "no network" in result.skipped["resnet18"]
     assert "resnet18" in result.to_text()
-    assert load_remembered(Workspace(workspace)).get("cut", "end") == "end", "nothing is kept unasked"
+    assert load_remembered(Workspace(workspace)).get("cut", "blocks") == "blocks", "nothing is kept unasked"
     with refused("no-encoder-usable"):
         encoders(encoders=["resnet18"], out=workspace, on_event=ignore)
 

@@ -25,7 +25,7 @@ from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 Completer = Callable[[str], list[str]]
 _RUN_WORDS = ("latest", "best")
 _WORDS = {
-    "cut": ("end", "blocks", "none", "-1", "-2", "-4"),
+    "cut": ("blocks", "end", "none", "-1", "-2", "-4"),
     "device": ("cpu", "cuda", "mps"),
     "fold": ("all",),
     "grid": ("finest", "coarsest"),

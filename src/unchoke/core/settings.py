@@ -10,7 +10,7 @@ from them.
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
@@ -384,14 +384,14 @@ class Settings:
         str,
         ValueParser(parse_cut),
         _frozen(
-            "Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), "
+            "Where the frozen part ends: blocks (all, with pooled maps of several blocks; for masks, pyramid), end (all), "
             "-4 (the last 4 blocks train), none (everything trains).",
-            brief="What trains: end, blocks (heads), -4 (last), none (all).",
+            brief="What trains: blocks, end (heads), -4 (last), none (all).",
             commands=(*EXTRACT, *MASKS, "budget"),
             shows_default=False,
             tells_runs_apart=True,
         ),
-    ] = "end"
+    ] = "blocks"
     input_px: Annotated[
         int | None,
         Interval(ge=16, le=8192),
@@ -682,6 +682,8 @@ OPTIONS: dict[str, Option] = {
     name: next(one for one in hint.__metadata__ if isinstance(one, Option)) for name, hint in TYPES.items()
 }
 _DEFAULTS = Settings().to_dict()
+_FROM_THE_END = {"streams", "tiles", "sums", "target_weights", "positive", "input"}
+"""What a network of its own is trained for, on features of the encoder's end unless another cut is given."""
 
 
 def settings_where(chosen: Callable[[Option], bool]) -> tuple[str, ...]:
@@ -732,7 +734,10 @@ def validate(values: dict[str, Any]) -> Settings:
         named = values.get(name)
         refuse_secrets(*(named if isinstance(named, list | tuple) else (named,)))
     try:
-        return _checked().validate_python(values)
+        settings = _checked().validate_python(values)
+        if "cut" not in values and _FROM_THE_END & settings.given().keys():
+            return replace(settings, cut="end")  # what is trained on tiles or for declared targets is a network of its own
+        return settings
     except ValidationError as error:
         problems = []
         for item in error.errors():

@@ -401,7 +401,7 @@ class Room:
 
 def estimate_need(num_samples: int, *, num_views: int, default_encoder: bool) -> Room:
     """Float16 features for every view, the engine's file, and a little for each sample's records."""
-    dim = 1280 if default_encoder else 4096
+    dim = 2224 if default_encoder else 8192
     disk_bytes = num_samples * (num_views * dim * 2 + _RECORD_BYTES_PER_SAMPLE) + _ENGINE_BYTES
     return Room(disk_bytes, _PROCESS_BYTES + num_samples * _MEMORY_BYTES_PER_SAMPLE)
 

@@ -125,8 +125,9 @@ def check_cut(text: str) -> str:
 
 def cut_network(encoder: Encoder, cut: str, *, verify: bool = True) -> Cut:
     """Cut `encoder`; with `verify`, refuse a cut that changes its numbers."""
-    name = check_cut(cut)
-    module, spec = encoder.module, encoder.spec
+    module, spec, name = encoder.module, encoder.spec, check_cut(cut)
+    if name == BLOCKS and not has_stages(module):  # then its end is all there is
+        name = END
     num_blocks = count_blocks(module)
     if name == END:
         return Cut(module, nn.Identity(), (spec.dim,), 0, num_blocks, name)
@@ -136,7 +137,7 @@ def cut_network(encoder: Encoder, cut: str, *, verify: bool = True) -> Cut:
     example = torch.randn(1, 3, spec.preprocess.size_px, spec.preprocess.size_px, generator=torch.Generator().manual_seed(0))
     example = example.to(next(module.parameters()).device)
     if name == BLOCKS:  # all of it frozen, with pools of several blocks beside its own features, which stay what they are
-        pools = pool_blocks(module, spec.name, example)
+        pools = pool_blocks(module, example)
         with torch.inference_mode():
             row = pools(example)[0]
             if verify and not torch.equal(row[: spec.dim], module(example)[0]):
@@ -291,9 +292,9 @@ class BlockPools(nn.Module):
         return torch.cat(parts, dim=1)
 
 
-def pool_blocks(network: nn.Module, name: str, example_nchw: torch.Tensor) -> BlockPools:
-    """The pools of `network`, which is called `name`; `example_nchw` shows whether its end is the mean of its last stage."""
-    stages = _stages(network, name)
+def pool_blocks(network: nn.Module, example_nchw: torch.Tensor) -> BlockPools:
+    """The pools of `network`; `example_nchw` shows whether its end is the mean of its last stage."""
+    stages = _stages(network)
     with torch.inference_mode():
         end, maps = run_stages(network, example_nchw, stages)
     mean = pool(maps[-1])[0]
@@ -319,15 +320,8 @@ def has_stages(network: nn.Module) -> bool:
     return all(hasattr(network, name) for name in ("forward_intermediates", "forward_head", "feature_info"))
 
 
-def _stages(network: Any, name: str) -> list[int]:
+def _stages(network: Any) -> list[int]:
     """Numbers of stages, as timm counts them for this network."""
-    if not has_stages(network):
-        raise UsageError(
-            f"{name} cannot be pooled after several blocks",
-            code="no-block-pools",
-            why=f"timm does not hand out the maps inside a {type(network).__name__}",
-            try_="--cut end",
-        )
     strides = [stage["reduction"] for stage in network.feature_info]
     num = len(strides)
     if len(set(strides)) == 1:

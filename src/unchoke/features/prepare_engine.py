@@ -333,6 +333,8 @@ def prepare_encoder(session: Session, pictures: Sequence[Picture]) -> FrozenEnco
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     encoder = open_encoder(session)
     cut = cut_network(encoder, settings.cut)
+    if cut.name != settings.cut:
+        session.chose(Choice("cut", cut.name, f"timm does not hand out the maps inside {encoder.spec.name}"))
     part = frozen_part(encoder, cut)
     sample = picture_sample(part, pictures, tiles)
     shown = "pictures" if tiles.is_whole else "pictures' tiles"

@@ -25,7 +25,7 @@ from unchoke.core.record import DataRecord, EncoderRecord, PatchesRecord, RunRec
 from unchoke.core.settings import OF_TILES, flag
 from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import DEFAULT_ROOT, out_option
-from unchoke.features.cut import END, NONE
+from unchoke.features.cut import BLOCKS, END, NONE
 from unchoke.features.extraction import Extraction
 from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
@@ -114,7 +114,7 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
             why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
             try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
         )
-    if settings.cut not in (END, PYRAMID, NONE):
+    if settings.cut not in (BLOCKS, END, PYRAMID, NONE):
         raise UsageError(
             f"--cut {settings.cut} is not for masks",
             code="option-not-for-masks",

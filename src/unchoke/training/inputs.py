@@ -63,7 +63,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture], *, start: Line
             extracted.present,
             extracted.failed,
             use,
-            lambda learnable: HeadTrainer(session, learnable.problem, extracted.store),
+            lambda learnable: HeadTrainer(session, learnable.problem, extracted.store, end_dim=use.spec.dim),
             extracted.store,
         )
     stored = StoredActivations(extracted.placement, extracted.store.row_shape, use.num_augmented)
@@ -121,7 +121,7 @@ def refuse_unused(settings: Settings) -> None:
             "--cut pyramid is for masks",
             code="option-needs-masks",
             why="maps at several strides are what a decoder draws from; classes and values come from the network's end",
-            try_="--cut end, or `unchoke segment train` for masks",
+            try_="--cut blocks, or `unchoke segment train` for masks",
         )
     if settings.augment is not None and settings.cut != NONE:
         raise UsageError(

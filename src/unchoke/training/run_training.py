@@ -133,7 +133,7 @@ def record_run(
         run = experiments.start_run(
             key=key,
             command=command,
-            settings=settings.given(),
+            settings={**settings.given(), "cut": settings.cut},
             data={"source": settings.data, "num_samples": num_samples, **(judged or {"split_digests": {}})},
             encoder=settings.encoder,
             fingerprint=fingerprint,

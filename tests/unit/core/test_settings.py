@@ -73,8 +73,23 @@ def test_experiment_settings_tell_runs_apart() -> None:
 
 def test_a_copy_is_plain_values() -> None:
     settings = validate({"sums": ("a=b+c",), "long": "n, v", "epochs": 20, "lr": 1})
-    assert settings.given() == {"sums": {"a": ["b", "c"]}, "long": ["n", "v"], "lr": 1.0}
+    assert settings.given() == {"sums": {"a": ["b", "c"]}, "long": ["n", "v"], "lr": 1.0, "cut": "end"}
     assert replace(settings, epochs=3).to_dict()["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("typed", "cut"),
+    [
+        ({}, "blocks"),
+        ({"head": "mlp"}, "blocks"),
+        ({"tiles": "2x2"}, "end"),
+        ({"input": ("NDVI",)}, "end"),
+        ({"cut": "-4"}, "-4"),
+    ],
+)
+def test_cut_left_out_is_blocks_or_the_end_for_tiles_and_declared_targets(typed: dict[str, object], cut: str) -> None:
+    assert validate(typed).cut == cut
+    assert validate({"streams": 2, "cut": "blocks"}).cut == "blocks"
 
 
 def test_wrong_values_are_all_listed_at_once() -> None:

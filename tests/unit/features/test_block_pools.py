@@ -1,4 +1,4 @@
-"""Pooled maps of several blocks: which stages, what they hold, and what is refused."""
+"""Pooled maps of several blocks: which stages, what they hold, and networks without stages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from errors import refused
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.cut import BlockPools, pool, pool_blocks
+from unchoke.features.cut import BlockPools, cut_network, pool, pool_blocks
+from unchoke.features.encoders import bare_encoder
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -20,7 +20,7 @@ def pools_of(name: str, side_px: int) -> tuple[nn.Module, BlockPools, torch.Tens
     torch.manual_seed(0)
     network = timm.create_model(name, num_classes=0).eval()
     images = torch.randn(2, 3, side_px, side_px)
-    return network, pool_blocks(network, name, images[:1]), images
+    return network, pool_blocks(network, images[:1]), images
 
 
 def test_row_is_end_then_mean_and_deviation() -> None:
@@ -54,7 +54,9 @@ def test_constant_map_deviates_by_nothing() -> None:
     assert (deviation == 0).all()
 
 
-def test_network_without_stages_is_refused() -> None:
-    with refused("no-block-pools", "nobody") as caught:
-        pool_blocks(nn.Identity(), "nobody", torch.zeros(1, 3, 8, 8))
-    assert caught.value.try_ == "--cut end"
+def test_network_without_stages_is_cut_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = bare_encoder("test_resnet")
+    assert cut_network(encoder, "blocks").name == "blocks"
+    monkeypatch.delattr(type(encoder.module), "forward_intermediates")
+    whole = cut_network(encoder, "blocks")
+    assert (whole.name, whole.shape) == ("end", (encoder.spec.dim,))

@@ -32,7 +32,7 @@ def test_heads_on_plain_features_else_network(given, network):
     ("given", "options"),
     [
         ({"cut": "-4", "augment": "light"}, ("--augment light", "--cut -4")),
-        ({"augment": "strong"}, ("--augment strong", "--cut end")),
+        ({"augment": "strong"}, ("--augment strong", "--cut blocks")),
         ({"cut": "none", "views": 2}, ("--views 2", "--cut none")),
         ({"fusion": "film"}, ("--fusion film",)),
         ({"streams": 2, "fusion": "attention"}, ("--fusion attention",)),

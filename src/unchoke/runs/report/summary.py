@@ -136,7 +136,7 @@ def run_setup(run: RecordedRun) -> RunSetup:
     if given.get("minutes") or any(choice.name == BLEND for choice in run.choices):
         return RunSetup("", BLEND, None)
     picked = next((choice.evidence.get("kind") for choice in run.choices if choice.name == CONFIGURATION), None)
-    cut = "pyramid" if run.command.startswith("unchoke segment") else str(given.get("cut", default.cut))
+    cut = "pyramid" if run.command.startswith("unchoke segment") else str(given.get("cut", "end"))
     return RunSetup(cut, str(picked or given.get("head") or ""), int(given.get("epochs", default.epochs)))
 
 

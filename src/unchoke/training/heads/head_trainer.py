@@ -16,7 +16,7 @@ from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, OnEvent, ignore
-from unchoke.core.metrics import metric_label
+from unchoke.core.metrics import LOSSES, metric_label
 from unchoke.core.prefetch import Steps
 from unchoke.core.settings import HeadKind, Settings
 from unchoke.core.units import format_count
@@ -28,7 +28,7 @@ from unchoke.machine.policy import CLAIMED
 from unchoke.runs.report.summary import describe_config
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
-from unchoke.training.data import FeatureSource, Problem
+from unchoke.training.data import FeatureSource, FirstColumns, Problem
 from unchoke.training.heads.heads import HeadConfig, TrainedHead, save_head
 from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS, strength_at
 from unchoke.training.heads.train_heads import TrainResult, train_heads, warm_heads
@@ -51,8 +51,9 @@ class HeadTrainer:
 
     weights: tuple[float, ...] | None = None
 
-    def __init__(self, session: Session, problem: Problem, store: FeatureStore) -> None:
-        self._session, self._problem, self._store = session, problem, store
+    def __init__(self, session: Session, problem: Problem, store: FeatureStore, *, end_dim: int) -> None:
+        """`end_dim` is how many of the features are those of the network's end: they come first."""
+        self._session, self._problem, self._store, self._end_dim = session, problem, store, end_dim
         self._configs = choose_configs(session, problem)
         self.key = [*(config.to_dict() for config in self._configs), {"refit": session.settings.refit is not False}]
         self.detail = f"{format_count(len(self._configs), 'head')}, {format_count(session.settings.epochs, 'epoch')}"
@@ -89,7 +90,7 @@ class HeadTrainer:
             history=result.history,
             sweep=[{**row.to_dict(), "picked": index == result.best_index} for index, row in enumerate(result.all)],
             save=lambda path, extra: save_head(best, path, extra=extra),
-            refit=RidgeRefit(self._store, self._problem, np.sort(judged)),
+            refit=RidgeRefit(FirstColumns(self._store, self._end_dim), self._problem, np.sort(judged)),
         )
 
     def _refitted(self, picked: TrainedHead, device: torch.device) -> TrainedHead:
@@ -113,6 +114,10 @@ def _winner(result: TrainResult) -> Choice:
     """Which configuration was picked, described by what differs, and why."""
     configs, picked = [row.config.to_dict() for row in result.all], result.all[result.best_index]
     reason = f"the best of {len(configs):,} by validation {metric_label(result.metric)}" if len(configs) > 1 else "the only one"
+    scores = [row.val_metric for row in result.all if row.val_metric is not None]
+    better = min if result.metric in LOSSES else max
+    if len(scores) > 1 and picked.val_metric != better(scores):
+        reason = f"no other of {len(configs):,} is better by more than chance on validation, and it is the simplest"
     evidence = {**picked.config.to_dict(), "best_epoch": picked.best_epoch}
     return Choice(CONFIGURATION, describe_config(picked.config.to_dict(), configs), reason, evidence)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from unchoke.core.clock import NO_PROFILER, Clock, Loading, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, UsageError, list_some
@@ -30,7 +31,8 @@ from unchoke.training.heads.heads import HeadConfig, Params, TrainedHead
 from unchoke.training.heads.linear_path import LinearPath
 from unchoke.training.heads.stepped import SteppedHead
 from unchoke.training.sampling import Rows, Scaler
-from unchoke.training.scoring.selection import DeviceTargets, ValScores, as_figure, choose_metric, start_val
+from unchoke.training.scoring.figures import log_losses, scaled_apart
+from unchoke.training.scoring.selection import DeviceTargets, ValScores, as_figure, choose_metric, judging_weights, start_val
 
 PROGRESS_FORMAT = 2
 _EVAL_ROWS, _WARM_DIM, _GPU_SHARE = 1024, 1280, 8
@@ -120,7 +122,8 @@ def train_heads(
 
     Run again with the same arguments after a kill, it goes on from `checkpoint` and ends with the same bytes. `stop` is
     asked after each epoch; when it says yes, the state is saved and `Interrupted` raised. Selection: the log loss of calibrated
-    probabilities, rare classes counting more where classes are uneven, or mean R²; ties go to the earlier configuration.
+    probabilities, rare classes counting more where classes are uneven, or mean R²; ties go to the earlier configuration, and a
+    solved head is given up only for one that is better by more than chance.
     Solved heads start from `begin` where it is given.
     """
     check_problem(problem, source)
@@ -209,24 +212,34 @@ def train_heads(
                     why=f"stopped on request; {kept}",
                     try_="run the same command again",
                 )
-    winner = _winner(members)
+
+    def built(member: Member) -> TrainedHead:
+        assert member.best_params is not None, "it has finished"
+        reached = member.curve[member.best_epoch - 1]
+        return TrainedHead(
+            config=member.config,
+            params=member.best_params,
+            standardiser=standardiser,
+            kind=problem.kind,
+            names=problem.names,
+            target_mean=task.scale.mean,
+            target_std=task.scale.std,
+            best_epoch=member.best_epoch,
+            val={name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")},
+        )
+
+    def losses(member: Member) -> NDArray[np.float64]:
+        outputs, targets = built(member).predict(source, val, device=device), problem.targets[val]
+        if problem.kind == "regression":
+            return np.asarray((((outputs - targets) / task.scale.std) ** 2).mean(axis=1), np.float64)
+        counted: NDArray[np.float64] = judging_weights(task).double().numpy()[targets]
+        return log_losses(scaled_apart(outputs, targets), targets) * counted
+
+    winner = _winner(members, losses)
     if first < num_epochs:
         for member in members:
             member.best_params = member.best_params if member is winner else None
         save(num_epochs, {})
-    assert winner.best_params is not None, "the winner is finished"
-    reached = winner.curve[winner.best_epoch - 1]
-    best_head = TrainedHead(
-        config=winner.config,
-        params=winner.best_params,
-        standardiser=standardiser,
-        kind=problem.kind,
-        names=problem.names,
-        target_mean=task.scale.mean,
-        target_std=task.scale.std,
-        best_epoch=winner.best_epoch,
-        val={name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")},
-    )
     results = [
         ConfigResult(
             config=member.config,
@@ -240,7 +253,7 @@ def train_heads(
         for member in members
     ]
     timeline = Timeline.of(clock, loading, epochs=epoch_seconds)
-    return TrainResult(best_head, winner.index, results, metric.value, first, timeline)
+    return TrainResult(built(winner), winner.index, results, metric.value, first, timeline)
 
 
 def warm_heads(device: torch.device, configs: Sequence[HeadConfig]) -> None:
@@ -268,8 +281,12 @@ def _refuse_class_settings(configs: Sequence[HeadConfig]) -> None:
         )
 
 
-def _winner(members: list[Member]) -> Member:
-    """The best finished member; without a val split the first one that did not diverge."""
+def _winner(members: list[Member], losses: Callable[[Member], NDArray[np.float64]]) -> Member:
+    """The best finished member; without a val split the first one that did not diverge.
+
+    A solved linear head gives way only to one whose losses on val are lower by more than their standard error: it answers
+    better on photos that no one has seen (docs/claims.md).
+    """
     usable = [member for member in members if member.best_params is not None]
     if not usable:
         raise DataError(
@@ -281,7 +298,12 @@ def _winner(members: list[Member]) -> Member:
     scored = [member for member in usable if member.best_metric is not None and member.best_loss is not None]
     if not scored:
         return usable[0]
-    return max(scored, key=lambda member: (member.best_metric, -(member.best_loss or 0.0), -member.index))
+    ranked = sorted(scored, key=lambda member: (member.best_metric, -(member.best_loss or 0.0), -member.index), reverse=True)
+    solved = next((member for member in ranked if member.config.solver == "lbfgs"), None)
+    if solved is None or ranked[0] is solved:
+        return ranked[0]
+    gained = losses(solved) - losses(ranked[0])
+    return ranked[0] if gained.mean() > gained.std() / math.sqrt(len(gained)) else solved
 
 
 def _load_progress(

@@ -267,7 +267,8 @@ class LadderTrainer:
         refit = None
         if self._first_features is not None and isinstance(self._first, HeadTrainer):
             judged = np.concatenate([problem.positions(split) for split in JUDGED])
-            refit = RidgeRefit(self._first_features, problem, np.sort(judged))
+            end = FirstColumns(self._first_features, self._first_use.spec.dim)
+            refit = RidgeRefit(end, problem, np.sort(judged))
         about = {"ladder": ladder}
         return TrainingOutcome(outputs, self._metric, history, sweep, save, about, stopped=stopped, refit=refit)
 
