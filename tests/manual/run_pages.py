@@ -33,6 +33,7 @@ GROUPS = {
     "skin": ["tutorials/skin.md"],
     "pasture": ["tutorials/pasture.md"],
     "scenes": ["tutorials/scenes.md", "how-to/scenes.md"],
+    "photo-masks": ["tutorials/photo-masks.md"],
     "script": ["tutorials/script.md", "how-to/lint.md"],
     "photos": [
         *("how-to/train-on-your-photos.md", "how-to/correct-labels.md", "how-to/export.md"),
