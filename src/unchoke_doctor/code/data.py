@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from unchoke_doctor.code.program import FUNCTIONS, Program, remembered
@@ -398,7 +399,8 @@ def size_of(program: Program, step: ast.Call) -> int | None:
     return None
 
 
-def known_size(texts: list[str]) -> tuple[int, int] | None:
+@lru_cache(maxsize=8)
+def known_size(texts: tuple[str, ...]) -> tuple[int, int] | None:
     """The typical size of the photographs in a set that everybody knows, by a path or a name."""
     for pattern, size in KNOWN_SIZES:
         if any(pattern.search(text) for text in texts):
@@ -407,10 +409,10 @@ def known_size(texts: list[str]) -> tuple[int, int] | None:
 
 
 @remembered
-def constants(program: Program) -> list[str]:
+def constants(program: Program) -> tuple[str, ...]:
     """The text constants of the file that look like paths or names of sets."""
     texts = [node.value for node in program.order if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [text for text in texts if 3 < len(text) < 200 and "\n" not in text]
+    return tuple(dict.fromkeys(text for text in texts if 3 < len(text) < 200 and "\n" not in text))
 
 
 def in_display(program: Program, node: ast.AST) -> bool:

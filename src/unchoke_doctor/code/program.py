@@ -83,6 +83,7 @@ class Program:
                 self._walk(module, tree)
         self._call_orders = [self.order[call] for call in self.calls]
         self._names: dict[ast.AST, str] = {}
+        self._texts: dict[ast.AST, str] = {}
         self.neighbours = {module.name: module for module in self.modules[1:]}
         self.calls_by_name: dict[str, list[ast.Call]] = {}
         for call in self.calls:
@@ -254,10 +255,12 @@ class Program:
 
     def text(self, node: ast.AST, longest: int = 60) -> str:
         """The code of a node, in short, for messages."""
-        try:
-            text = ast.unparse(node)
-        except (RecursionError, ValueError):
-            return "…"
+        if node not in self._texts:
+            try:
+                self._texts[node] = ast.unparse(node)
+            except (RecursionError, ValueError):
+                self._texts[node] = "…"
+        text = self._texts[node]
         return text if len(text) <= longest else text[: longest - 1] + "…"
 
     # Names ----------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+from unchoke_doctor.code.data import feeds
 from unchoke_doctor.code.outputs import Outputs
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.source import CodePlace
@@ -65,6 +66,11 @@ class Case:
     @cached_property
     def trainings(self) -> list[Training]:
         return trainings(self.program)
+
+    @cached_property
+    def fed(self) -> set[ast.Call]:
+        """The calls that make what trainings read."""
+        return {feed.call for one in self.trainings for feed in feeds(self.program, one.data)}
 
     @cached_property
     def epochs(self) -> int | None:

@@ -21,18 +21,28 @@ _PHASE = re.compile(r"train|phase|mode|optimizer|is_val|split", re.IGNORECASE)
 
 
 def check(case: Case) -> Iterator[Hit]:
-    program = case.program
+    program, frozen = case.program, _frozen(case.program)
     units: dict[ast.AST, list[ast.Call]] = {}
     phases: dict[ast.AST, list[ast.Call]] = {}
     for call in torch_passes(program):
-        if not program.is_own(call) or _in_network(program, call) or _is_off(program, call) or _is_frozen(program, call):
+        off = program.text(call.func, 500) in frozen or _in_network(program, call) or _is_off(program, call)
+        if off or not program.is_own(call):
             continue
         if (unit := _evaluation(program, call)) is not None:
             units.setdefault(unit, []).append(call)
         elif (loop := _loop_of_phases(program, call)) is not None:
             phases.setdefault(loop, []).append(call)
-    for unit, calls in units.items():
-        yield _hit(case, unit, calls)
+    for unit, calls in units.items():  # a single pass outside every loop costs little
+        again = any(program.loop(call) is not None for call in (calls[0], *program.callers(unit)))
+        where, how, edits = "in this loop", "`with torch.inference_mode():` around the loop", tuple[Edit, ...]()
+        if isinstance(unit, ast.FunctionDef):
+            where, how = f"in `{unit.name}`", f"`@torch.inference_mode()` above `def {unit.name}`"
+            if program.own.imports.get("torch") == "torch":
+                edits = (decorate(program, unit, "@torch.inference_mode()"),)
+        kept = "each pass keeps its activations for a backward pass that never comes"
+        said = f"`{program.text(calls[0])}` {where} runs with gradients on: {kept}"
+        fix = f"put {how} (or `torch.no_grad()`); `eval()` does not switch gradients off"
+        yield case.hit(calls, said, fix, "choke" if again else "note", shown=edits)
     for loop, calls in phases.items():
         said = (
             f"`{program.text(calls[0])}` keeps gradients in validation too: the backward pass depends on the phase, "
@@ -42,19 +52,15 @@ def check(case: Case) -> Iterator[Hit]:
         yield case.hit(calls[:1], said, fix, loop_line=program.place(loop).line)
 
 
-def _hit(case: Case, unit: ast.AST, calls: list[ast.Call]) -> Hit:
-    """At the forward pass; a single pass outside every loop costs little."""
-    program, first = case.program, calls[0]
-    again = any(program.loop(call) is not None for call in (first, *program.callers(unit)))
-    where, how, edits = "in this loop", "`with torch.inference_mode():` around the loop", tuple[Edit, ...]()
-    if isinstance(unit, ast.FunctionDef):
-        where, how = f"in `{unit.name}`", f"`@torch.inference_mode()` above `def {unit.name}`"
-        if program.own.imports.get("torch") == "torch":
-            edits = (decorate(program, unit, "@torch.inference_mode()"),)
-    kept = "each pass keeps its activations for a backward pass that never comes"
-    said = f"`{program.text(first)}` {where} runs with gradients on: {kept}"
-    fix = f"put {how} (or `torch.no_grad()`); `eval()` does not switch gradients off"
-    return case.hit(calls, said, fix, "choke" if again else "note", shown=edits)
+def _frozen(program: Program) -> set[str]:
+    """Networks of which all weights are frozen, and none replaced after: no pass of them keeps anything."""
+    found = set()
+    for target, held in program.stored.get("requires_grad", ()):
+        loop = next((part for part in program.above(target) if isinstance(part, (ast.For, *COMPREHENSIONS))), None)
+        over = program.text(loop.iter, 500) if isinstance(loop, ast.For) else ""
+        if isinstance(held, ast.Constant) and held.value is False and over.endswith(".parameters()"):
+            found.add(over.removesuffix(".parameters()"))
+    return found - {program.text(one.value, 500) for some in program.stored.values() for one, _ in some} if found else found
 
 
 def _evaluation(program: Program, call: ast.Call) -> ast.AST | None:
@@ -96,23 +102,20 @@ def _loop_of_phases(program: Program, call: ast.Call) -> ast.AST | None:
     """A loop that trains or validates by a condition: `if phase == "train": loss.backward()`."""
     loop = next((one for one in _loops(program, call) if isinstance(one, LOOPS)), None)
     steps = [one for one in program.calls_in(loop) if program.last(one) == "backward"] if loop is not None else []
-    if loop is None or not steps:
-        return None
-    tests = [
-        [part.test for part in program.above(step) if isinstance(part, ast.If) and program.contains(loop, part)] for step in steps
-    ]
-    by_phase = all(any(_PHASE.search(program.text(test)) for test in some) for some in tests)
-    inside = [part for part in program.above(call) if isinstance(part, ast.If) and program.contains(loop, part)]
-    return loop if by_phase and not any(program.contains(part, step) for part in inside for step in steps) else None
+    for step in steps:
+        inside = [part for part in program.above(step) if isinstance(part, ast.If) and loop and program.contains(loop, part)]
+        if any(program.contains(part, call) for part in inside) or not any(
+            _PHASE.search(program.text(one.test)) for one in inside
+        ):
+            return None
+    return loop if steps else None
 
 
 def _in_network(program: Program, call: ast.Call) -> bool:
     """Inside a network's own methods, or in Lightning's, which switches gradients off itself; in a unit test."""
     owner, function = program.class_of(call), program.function(call)
     bases = program.base_names(owner) if owner is not None else []
-    if owner is not None and (
-        program.method(owner, "forward") or any(name.endswith(("Module", "Model", "Layer")) for name in bases)
-    ):
+    if any(name.endswith(("Module", "Model", "Layer")) for name in bases) or (owner and program.method(owner, "forward")):
         return True
     return isinstance(function, ast.FunctionDef) and function.name.startswith("test_") and not program.callers(function)
 
@@ -128,23 +131,8 @@ def _is_off(program: Program, node: ast.AST, deepest: int = 3) -> bool:
             return True
         function = function or (part if isinstance(part, FUNCTIONS) else None)
     for call in program.calls_to("set_grad_enabled", "inference_mode"):
-        is_statement = isinstance(program.parents.get(call), ast.Expr)
-        if (
-            is_statement
-            and program.function(call) in (None, function)
-            and program.text(call).endswith(("(False)", "(mode=False)"))
-        ):
+        is_statement = isinstance(program.parents.get(call), ast.Expr) and program.function(call) in (None, function)
+        if is_statement and program.text(call).endswith(("(False)", "(mode=False)")):
             return True
     callers = program.callers(function) if function is not None and deepest else []
     return bool(callers) and all(_is_off(program, call, deepest - 1) for call in callers)
-
-
-def _is_frozen(program: Program, call: ast.Call) -> bool:
-    """Are all weights of the network frozen, and none replaced after? Then no pass keeps anything."""
-    network = program.text(call.func, 500)
-    for target, held in program.stored.get("requires_grad", ()):
-        loop = next((part for part in program.above(target) if isinstance(part, (ast.For, *COMPREHENSIONS))), None)
-        over = program.text(loop.iter, 500) if isinstance(loop, ast.For) else ""
-        if isinstance(held, ast.Constant) and held.value is False and over == f"{network}.parameters()":
-            return not any(program.text(one.value, 500) == network for some in program.stored.values() for one, _ in some)
-    return False

@@ -49,12 +49,12 @@ def _loaders_of_one(case: Case) -> Iterator[Hit]:
     """Loaders for evaluation with `batch_size=1`, of torch and Keras; a note where few images are known to pass."""
     program = case.program
     words = (("batch_size", 1), ("batch_sampler", None))
-    made = [
+    bare = [
         one.call for one in loaders(program) if one.batch == 1 or all(argument(program, one.call, *w) == MISSING for w in words)
     ]
-    made += [call for call in program.calls if value(program, given(program, call, "batch_size")) == 1 and call not in made]
-    loops = [loop for loop in program.loops if isinstance(loop, ast.For) and not trains_in(program, loop)]
-    used = [loop.iter for loop in loops if any(program.contains(loop, one) for one in torch_passes(program))]
+    made = dict.fromkeys([*bare, *(call for call in program.calls if value(program, given(program, call, "batch_size")) == 1)])
+    loops = dict.fromkeys(part for call in torch_passes(program) for part in program.above(call) if isinstance(part, ast.For))
+    used = [loop.iter for loop in loops if not trains_in(program, loop)]
     fits = program.calls_to("predict", "evaluate", "predict_generator", "evaluate_generator", "fit", "fit_generator")
     read = {end for expr in (*used, *(call.args[0] for call in fits if call.args)) for end in origins(program, expr)}
     for call in made:

@@ -28,9 +28,8 @@ from unchoke_doctor.code.trace import given, origins, value
 from unchoke_doctor.rules import Case, Hit
 from unchoke_doctor.rules.frozen_recomputed import check as check_frozen
 
-_LARGE_PX = 1000
-_TIMES = 4
-"""Pixels decoded per pixel used from which a smaller copy pays."""
+_LARGE_PX, _TIMES, _MANY_EPOCHS = 1000, 4, 5
+"""Edge in pixels, and pixels decoded per pixel used, from which a smaller copy pays; epochs from which any copy does."""
 _PRINTED = (
     re.compile(r"size=(\d{3,5})x(\d{3,5})"),
     re.compile(r"(?<![\d, ])\((\d{3,5}), (\d{3,5}), [134]\)"),
@@ -46,11 +45,10 @@ _READERS = {
 }
 _FASTAI = ("DataBlock", "from_folder", "from_df", "from_csv", "from_name_func", "from_path_func", "from_name_re", "from_lists")
 _CROPS = ("RandomCrop", "CenterCrop", "Resize", "RandomResizedCrop")
-_MANY_EPOCHS = 5
 _TRANSFORMS = re.compile(r"transform|aug|preprocess|tfms", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"random|aug(?!ust)|flip|jitter|rotat|mixup|mosaic", re.IGNORECASE)
 _CACHED = re.compile(r"\.cache\(|cache_images|cache_dir=|CacheDataset|PersistentDataset")
-_CHEAPER = {  # by what decodes; the second half works for JPEG alone
+_CHEAPER = {  # by what decodes, for JPEG
     "Image.open": "`image.draft('RGB', ({edge}, {edge}))` right after `Image.open` decodes fewer pixels",
     "cv2.imread": "`cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)` decodes a quarter of the pixels",
     "decode_jpeg": "`tf.io.decode_jpeg(data, ratio=2)` decodes a quarter of the pixels",
@@ -59,24 +57,15 @@ _CHEAPER = {  # by what decodes; the second half works for JPEG alone
 
 def check(case: Case) -> Iterator[Hit]:
     yield from _full_size(case)
-    yield from _decoded_anew(case)
-
-
-def _decoded_anew(case: Case) -> Iterator[Hit]:
-    """Files that are decoded again in every epoch, though nothing about the result is random."""
     program = case.program
     if _CACHED.search(case.texts) or any(hit.kind == "choke" for hit in check_frozen(case)):
         return
-    for training in case.trainings:
-        if training.data is None or (training.epochs or 0) < _MANY_EPOCHS or random_steps(program, training.data):
+    for training in case.trainings:  # files that are decoded again in every epoch, though nothing about the result is random
+        data = training.data
+        if data is None or (training.epochs or 0) < _MANY_EPOCHS or random_steps(program, data):
             continue
-        found = [
-            (feed, work)
-            for feed in feeds(program, training.data)
-            if (work := _decoding(program, feed, training.data)) is not None
-        ]
-        nodes = [node for feed, work in found for node in (feed.call, work, training.node) if program.is_own(node)]
-        if nodes:
+        found = [(feed, work) for feed in feeds(program, data) if (work := _decoding(program, feed, data)) is not None]
+        if nodes := [node for feed, work in found for node in (feed.call, work, training.node) if program.is_own(node)]:
             said = f"nothing changes the images at random, yet each of {training.epochs} epochs decodes and resizes them again"
             fix = (
                 "decode once and keep the result at the network's size (`.cache()` in tf.data; else uint8 in "
@@ -88,19 +77,14 @@ def _decoded_anew(case: Case) -> Iterator[Hit]:
 
 def _decoding(program: Program, feed: Feed, data: ast.expr) -> ast.AST | None:
     """What decodes the files of a feed: a call or a class; None where it is not known, or may do something at random."""
-    target = program.target(feed.call)
-    if feed.kind == "flow" and program.last(feed.call) != "flow":
+    target, last = program.target(feed.call), program.last(feed.call)
+    if feed.kind in ("flow", "tf.data") and last in _READERS:
         return feed.call
-    if feed.kind == "tf.data" and program.last(feed.call) != "image_dataset_from_directory":
+    if feed.kind == "tf.data":
         mapped = [
-            made
-            for step in pipeline(program, data)
-            if program.last(step) == "map" and step.args
-            for made in [program.definition(step.args[0])]
+            program.definition(step.args[0]) for step in pipeline(program, data) if program.last(step) == "map" and step.args
         ]
         return next((call for made in mapped if made for call in program.reached(made) if is_decode(program, call)), None)
-    if feed.kind == "tf.data":
-        return feed.call
     if feed.kind == "sequence" and isinstance(target, ast.ClassDef):
         work = class_work(program, target)
     elif feed.kind == "loader" and (dataset := given(program, feed.call, "dataset", 0)) is not None:
@@ -108,19 +92,14 @@ def _decoding(program: Program, feed: Feed, data: ast.expr) -> ast.AST | None:
         ends = [end for end in origins(program, dataset) if isinstance(end, ast.Call)]
         words = [word.value for end in ends for word in end.keywords if word.arg and _TRANSFORMS.search(word.arg)]
         words += [part for end in ends for part in end.args if _TRANSFORMS.search(program.text(part))]
-        unknown = [word for word in words if value(program, word) is not None and not transform_steps(program, word)]
-        if (
-            not ends
-            or unknown
-            or any(_RANDOM_WORDS.search(program.text(one, 20_000)) for one in map(program.target, ends) if one)
-        ):
+        unknown = any(value(program, word) is not None and not transform_steps(program, word) for word in words)
+        classes = [one for end in ends if (one := program.target(end)) is not None]
+        if not ends or unknown or any(_RANDOM_WORDS.search(program.text(one, 20_000)) for one in classes):
             return None
     else:
         return None
-    source = work.source
-    if work.kind != "decodes" or source is None or _RANDOM_WORDS.search(program.text(source, 20_000)):
-        return None
-    return source
+    random = work.source is not None and _RANDOM_WORDS.search(program.text(work.source, 20_000))
+    return work.source if work.kind == "decodes" and not random else None
 
 
 def _full_size(case: Case) -> Iterator[Hit]:
@@ -139,12 +118,9 @@ def _full_size(case: Case) -> Iterator[Hit]:
     width, height, where = found
     if width * height >= _TIMES * edge * edge:
         slow = max(width, height) >= _LARGE_PX and case.epochs != 1 and not _CACHED.search(case.texts)
-        said = (
-            f"images of about {width} × {height} px ({where}) are decoded at full size for an input of {edge} px, in every epoch"
-        )
-        cheap = next(
-            (f"; for JPEG, {how.format(edge=edge)}" for name, how in _CHEAPER.items() if name in program.name(own[0])), ""
-        )
+        size, name = f"{width} × {height} px ({where})", program.name(own[0])
+        said = f"images of about {size} are decoded at full size for an input of {edge} px, in every epoch"
+        cheap = next((f"; for JPEG, {how.format(edge=edge)}" for word, how in _CHEAPER.items() if word in name), "")
         fix = f"resize the files once to about {edge} px (somewhat more if crops are taken) and train on the copies{cheap}"
         yield case.hit(own, said, fix, "choke" if slow else "note", image_px=[width, height], input_px=edge, size_from=where)
 
@@ -187,5 +163,5 @@ def _seen_size(case: Case) -> tuple[int, int, str] | None:
     sizes = [size for size in sizes if min(size) >= 300 and max(size) >= _LARGE_PX]
     if sizes:
         return *max(sizes), "by the saved outputs"
-    known = known_size([text for text in constants(case.program) if not _SHRUNK.search(text)])
+    known = known_size(tuple(text for text in constants(case.program) if not _SHRUNK.search(text)))
     return (*known, "a known data set") if known is not None else None

@@ -43,8 +43,7 @@ def check(case: Case) -> Iterator[Hit]:
     own = [one for one in loaders(program) if program.is_own(one.call) and not _is_peeked(case, one.call)]
     alone = [one for one in own if all(number in (0, None, False) for number in one.workers)]
     if decoding := [(one.call, why) for one in alone if (why := _work_per_sample(case, one))]:
-        fed = {feed.call for training in case.trainings for feed in feeds(program, training.data)}
-        decoding.sort(key=lambda one: one[0] not in fed)  # where a reviewer points comes first
+        decoding.sort(key=lambda one: one[0] not in case.fed)  # where a reviewer points comes first
         call, why = decoding[0]
         is_set = argument(program, call, "num_workers", 5) != MISSING
         number, reason = _suggested(case)
@@ -109,9 +108,8 @@ def _work_per_sample(case: Case, loader: Loader) -> str:
         return f"`{random}` and the steps behind it run in Python for each sample"
     if loader.work.kind == "memory" or owners or any(_NO_IMAGES.search(program.name(end)) for end in ends):
         return ""
-    trains = any(feed.call is loader.call for training in case.trainings for feed in feeds(program, training.data))
     fits = program.imports_any(*_IMAGE_LIBRARIES)
-    fits = fits or (trains and not program.imports_any("transformers", "datasets", "torchtext"))
+    fits = fits or (loader.call in case.fed and not program.imports_any("transformers", "datasets", "torchtext"))
     return "whatever the dataset does for a sample happens there" if fits else ""
 
 
