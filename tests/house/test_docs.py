@@ -221,10 +221,11 @@ def test_bench_options_exist(document: Path) -> Collection[str]:
     return [option for script, option in asked if f'"{option}"' not in script.read_text(encoding="utf-8")]
 
 
-def test_the_readme_is_read_aloud_in_three_minutes() -> None:
+def test_the_readme_is_read_in_three_minutes() -> None:
+    """At 200 words a minute, tables included."""
     prose = [line for line in README.splitlines() if not line.startswith("    ")]
     words = re.sub(r"\]\([^)]*\)", "]", " ".join(prose)).split()
-    assert len(words) <= 450
+    assert len(words) <= 600
 
 
 def test_generated_pages_are_current(monkeypatch: pytest.MonkeyPatch) -> None:

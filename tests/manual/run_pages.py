@@ -36,7 +36,7 @@ GROUPS = {
     "photo-masks": ["tutorials/photo-masks.md"],
     "script": ["tutorials/script.md", "how-to/lint.md"],
     "photos": [
-        *("how-to/train-on-your-photos.md", "how-to/correct-labels.md", "how-to/export.md"),
+        *("how-to/train-on-your-photos.md", "how-to/encoders.md", "how-to/correct-labels.md", "how-to/export.md"),
         *("how-to/presets.md", "how-to/notebook.md", "how-to/folds.md"),
     ],
 }
