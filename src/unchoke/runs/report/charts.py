@@ -240,14 +240,13 @@ def _square_axes(
 
 
 def share_curve(
-    ident: str, points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, diagonal: bool = False
+    ident: str, points: Sequence[tuple[float, float]], x_label: str, y_label: str, *, diagonal: bool = False
 ) -> Markup:
     """A line between shares of both axes; the diagonal is that of guessing."""
     x_scale, y_scale, body = _square_axes((0, 0.25, 0.5, 0.75, 1), 48.0, lambda tick: f"{tick * 100:g} %", diagonal=diagonal)
     path = "M" + "L".join(f"{x_scale(x):.1f} {y_scale(y):.1f}" for x, y in points)
     body.append(tag("path", d=path, class_="curve s1"))
-    body.append(label(x_label, _SIDE - 22, _SIDE - 6, anchor="end", class_="label soft"))
-    body.append(label(y_label, 52, 28, class_="label soft"))
+    body.append(label(f"{y_label} ↑, {x_label} →", _SIDE - 22, _SIDE - 6, anchor="end", class_="label soft"))
     said = f"{y_label} against {x_label}, {len(points)} thresholds"
     return figure(ident, said, said, body, width_px=_SIDE, height_px=_SIDE)
 

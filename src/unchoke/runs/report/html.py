@@ -153,7 +153,9 @@ def _curve_blocks(record: RunRecord, samples: str) -> list[Block]:
     history = [row for row in record.history if row.get("epoch") is not None]
     keys = sorted({key for row in history for key in row if key != "epoch"}, key=lambda key: in_order(key, _HISTORY))
     rows = [[f"{row['epoch']:g}", *(_maybe(row.get(key)) for key in keys)] for row in history]
-    hint = f"When the validation loss rises while the training loss still falls, the model overfits its training {samples}."
+    by = find_metric(record.selection_metric)
+    hint = f"The kept epoch is the best one by the first chart, {by.label}. " if f"val_{by.name}" in keys else ""
+    hint += f"When the validation loss rises while the training loss still falls, the model overfits its training {samples}."
     config: dict[str, Any] = next((row.config for row in record.sweep if row.picked), {})
     loop = record.training.loop if record.training else None
     mixup = config.get("mixup") or (loop.mixup if loop else None)
@@ -189,8 +191,7 @@ def learning_curves(record: RunRecord) -> list[tuple[str, Markup]]:
             drawing = charts.line_chart(
                 f"curve-{name}", spoken, series, x_label="epoch", percent=percent, mark_x=best, mark_label="kept epoch"
             )
-            chosen = name in (by.name, by.of_validation)
-            found.append((f"{title}: the epoch was picked by it" if chosen else title, drawing))
+            found.append((title, drawing))
     return found
 
 
@@ -374,13 +375,13 @@ def _threshold_blocks(held: ThresholdCurves | None, samples: str) -> list[Block]
     """What finding more of the rarer of two classes costs."""
     if held is None:
         return []
-    roc = charts.share_curve("roc", held.roc, x_label="others called so", y_label="found", diagonal=True)
-    rare = charts.share_curve("precision-recall", held.precision_recall, x_label="found", y_label="right among those called so")
+    roc = charts.share_curve("roc", held.roc, "false positive rate", "true positive rate", diagonal=True)
+    rare = charts.share_curve("precision-recall", held.precision_recall, "recall", "precision")
     where, share = f"{summary.SPLIT_WORDS[held.split]} {samples}", held.num_positive / held.num_samples
     hint = (
-        f"“{held.positive}”, {held.num_positive:,} of {held.num_samples:,} {where}, is answered from a probability on that you "
-        "may choose: each point of a curve is one. The area below the left curve is 0.5 for guessing, and 1 where every "
-        f"“{held.positive}” is ranked before all others; below the right one it is {share:.3f} for guessing."
+        f"“{held.positive}” ({held.num_positive:,} of {held.num_samples:,} {where}) is the answer where its probability is above "
+        "a threshold; each point of a curve is one threshold. Guessing has a ROC curve of area 0.5, a perfect ranking of area "
+        f"1; the average precision of guessing is {share:.3f}."
     )
     drawn = [
         (f"ROC curve, area {held.roc_area:.3f}", roc),
