@@ -120,7 +120,7 @@ def _several(root: DataPlace, readings: Sequence[tuple[str, str]], why: str, *, 
     if len(readings) == 1:
         return UsageError(f"{root} is not what fit trains on", code=code, why=why, try_=readings[0][0])
     what = f"{root} can be read in {len(readings)} ways"
-    return UsageError(what, code=code, why=why, try_="\n       ".join(f"{command}   ({seen})" for command, seen in readings))
+    return UsageError(what, code=code, why=why, try_="\n".join(f"{command}   ({seen})" for command, seen in readings))
 
 
 def _counts(labels: Iterable[str], most: int = 3) -> str:
