@@ -82,3 +82,16 @@ model.fc = torch.nn.Linear(2048, 5)
 for epoch in range(args["epochs"]):
     for images, labels in loader:  # expect: further
         model(images).sum().backward()
+# === only the head is given to the optimizer
+import torch, torchvision
+model = torchvision.models.resnet18()
+optimizer = torch.optim.Adam(model.fc.parameters())  # expect: choke code
+for epoch in range(20):
+    for images, labels in loader:  # expect: further
+        model(images).sum().backward()
+# === all layers but the last few are frozen
+from tensorflow import keras
+base = keras.applications.VGG16(include_top=False)
+for layer in base.layers[:-4]:
+    layer.trainable = False  # expect: choke code
+keras.Sequential([base]).fit(x, y, epochs=30)  # expect: further

@@ -41,3 +41,9 @@ train = kornia.Compose([kornia.RandomPerspective(), kornia.ElasticTransform()])
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 data = ImageFolder("../input/aerial-cactus/train", transforms.Compose([transforms.Resize(224), transforms.ToTensor()]))  # expect: choke code
+# === a slow resize for each sample
+from skimage import transform
+from torch.utils.data import Dataset
+class Photos(Dataset):
+    def __getitem__(self, i):
+        return transform.resize(self.images[i], (224, 224))  # expect: choke code

@@ -83,3 +83,13 @@ import torch
 def train_epoch(net, loader):
     for images, labels in loader:  # expect: note code
         net(images).sum().backward()
+# === only pictures and labels are saved
+import pickle, torch
+from PIL import Image
+image = Image.open("a.png")
+image.save("b.png")
+pickle.dump(names, open("names.pkl", "wb"))
+for epoch in range(30):  # expect: choke code
+    for images, labels in loader:
+        optimizer.zero_grad()
+        net(images).sum().backward()

@@ -35,3 +35,16 @@ def reader(paths):
             yield cv2.imread(path)
     return read
 data = tf.data.Dataset.from_generator(reader(paths), tf.float32)  # expect: choke code
+# === a pipeline whose training is elsewhere
+import tensorflow as tf
+def load(path):
+    return tf.io.decode_jpeg(tf.io.read_file(path))
+def dataset(paths):
+    return tf.data.Dataset.from_tensor_slices(paths).map(load).batch(32).prefetch(2)  # expect: choke code
+# === silent: a map of another library
+from concurrent.futures import ThreadPoolExecutor
+import cv2
+def load(path):
+    return cv2.imread(path)
+with ThreadPoolExecutor() as pool:
+    images = list(pool.map(load, paths))

@@ -81,3 +81,29 @@ class Batches(keras.utils.Sequence):
     def __getitem__(self, i):
         return load(self.paths[i])
 keras.models.load_model("m.keras").predict_generator(Batches(paths, batch_size=1))  # expect: choke code
+# === every frame of a file of video
+import cv2, torch
+from torchvision import models
+model = models.resnet50().eval().cuda()
+def features(path):
+    video = cv2.VideoCapture(path)
+    while True:
+        ok, frame = video.read()
+        if not ok:
+            break
+        found.append(model(prepare(frame).unsqueeze(0).cuda()))  # expect: choke code
+# === paths that are collected in a list first
+import os, torch
+paths = []
+for root, folders, names in os.walk("photos"):
+    paths.append(os.path.join(root, names[0]))
+for path in paths:
+    scores.append(model(read(path).unsqueeze(0)))  # expect: choke code
+# === one array of one sample, filled again and again
+import numpy as np
+from tensorflow import keras
+model = keras.models.load_model("m.keras")
+batch = np.zeros((1, 224, 224, 3))
+for path in paths:
+    batch[0] = read(path)
+    scores.append(model.predict(batch))  # expect: choke code
