@@ -154,6 +154,8 @@ def table_strip(table: Table) -> Markup:
 
 def row_bar(table: Table, at: int) -> Markup | str:
     """What is drawn at the end of a row."""
+    if table.parts:
+        return stacked_bar(table.parts[at], height_px=16)
     if table.intervals:
         interval = table.intervals[at]
         return "" if interval is None else interval_bar(*interval)

@@ -67,6 +67,7 @@ def render_report(record: RunRecord, folder: Path | None = None) -> str:
             sections=[section for section in found if section.blocks],
             missing=[*([] if result else ["metrics"]), *missing],
             notes=record.notes,
+            data="",
         )
     )
 

@@ -80,13 +80,15 @@ class Table:
     title: str = ""
     shares: Sequence[float | None] = ()
     """One bar for each row."""
+    parts: Sequence[Sequence[tuple[str, float, str]]] = ()
+    """One bar of several parts for each row: text, share of the width, CSS class."""
     strip: Sequence[float] = ()
     """One bar above the table, made of its rows."""
     intervals: Sequence[tuple[float, float | None, float | None] | None] = ()
     picked: int | None = None
     """The row that stands out."""
     style: str = ""
-    """How a page shows it: ``sortable``, or ``stack`` for long texts."""
+    """How a page shows it: ``sortable``, ``searched``, or ``stack`` for long texts."""
 
     def to_text(self) -> str:
         table = columns(self.rows, header=self.header, right=self.right)

@@ -1,17 +1,13 @@
 """A torch.profiler trace as one self-contained HTML page: overview, operators, kernels, trace strip, memory; a diff of two.
 
-In: one trace file, or two. Out: the page beside it or where asked. These are the views that TensorBoard's profiler plugin had; no
-network, no external script, works from a file. Everything from the trace is escaped, and the page's policy lets only its own
-script run. What a trace lacks, the view says, with how to record it. The data lies in the page as JSON, columns and tables
-instead of objects and times in whole nanoseconds, for its scripts (`templates/trace_*.js`) to read; whatever the names in a trace
-hold, no character that HTML reads as markup is left.
+In: one trace file, or two. Out: the page, made like the report of a run (`report.html.j2`), with a strip of all events to zoom
+into (`trace.js`). No network, works from a file. Names in a trace are escaped, also in the strip's data, which is JSON.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,27 +15,55 @@ from typing import Any
 from markupsafe import Markup
 
 from unchoke.core import atomic
-from unchoke.runs.report.charts import share_bar, stacked_bar
-from unchoke.runs.report.layout import shorten
+from unchoke.core.units import format_bytes
+from unchoke.runs.report.charts import Series, line_chart
+from unchoke.runs.report.html import Block, Section
+from unchoke.runs.report.layout import shorten, visible
 from unchoke.runs.report.page import environment, page_parts
-from unchoke.runs.trace.trace_record import EventStrip, KernelRow, OperatorRow, TraceDiff, TraceRecord, compare_traces, read_trace
-from unchoke.runs.trace.trace_steps import STAGES, Step
+from unchoke.runs.trace.trace_record import EventStrip, MemoryLine, TraceDiff, TraceRecord, compare_traces, read_trace
+from unchoke.runs.trace.trace_steps import WHOLE
 from unchoke.runs.trace.trace_text import (
     about_facts,
+    change_tables,
     describe_causes,
     describe_kernels,
     describe_split,
     describe_steps,
     diff_warnings,
     format_us,
+    kernel_table,
+    operator_table,
+    stage_table,
+    step_table,
 )
 
-_STYLES = ("report.css", "trace.css")
-_SCRIPTS = ("trace_page.js", "trace_tables.js", "trace_strip.js", "trace_strip_input.js", "trace_memory.js", "trace_start.js")
-_COLOURS = dict(zip(STAGES, ("s2", "s5", "s6", "s1", "s4", "s9", "s3", "s7", "s8", "sync", "rest"), strict=True))
-_MOST_STEPS = 200
 _LONGEST_TEXT = 2000
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+_SLOWED = "The profiler itself slows many short operators down: compare shares, and measure speed without it."
+_BESIDE = (
+    "Work on the device runs beside that thread: forward and backward are the time it takes to queue it, and where the thread "
+    "stands still for the device, that is “synchronise”."
+)
+_OPERATORS = (
+    "Every call that torch recorded. Self time leaves out the calls inside it, so self times add up to the whole and total times "
+    "do not; that of ProfilerStep is Python between the calls. Memory is what a call allocated less what it released."
+)
+_NO_SHAPES = "Input shapes were not recorded: pass record_shapes=True to the profiler."
+_NO_MEMORY = "Memory was not recorded in this trace: pass profile_memory=True to the profiler."
+_KERNELS = (
+    "What ran on the device itself: kernels, copies between host and device, fills. A share is of all time the device was given "
+    "work; streams that run at once both count. Grid, block, registers and shared memory are those of most launches; occupancy "
+    "is the profiler's estimate from them."
+)
+_MEMORY = (
+    "Bytes held by tensors after each allocation and release, as torch's allocator counts them. On a device, “reserved” is what "
+    "the allocator has taken from it, handed out or not."
+)
+_CPU_MEMORY = (
+    "On the CPU torch counts from the start of the recording: what was allocated before, weights for instance, is not in it, and "
+    "releasing such a block lets the line fall below zero."
+)
+_SINGLE = "Each recording is a single measurement: a change of a few per cent may be noise."
 
 
 def save_trace_html(trace: Path, to: Path, *, against: Path | None = None) -> Path:
@@ -52,94 +76,94 @@ def save_trace_html(trace: Path, to: Path, *, against: Path | None = None) -> Pa
 
 def render_trace_html(record: TraceRecord, diff: TraceDiff | None = None) -> str:
     """The whole page."""
-    parts = page_parts(styles=_STYLES, scripts=_SCRIPTS)
-    template = environment().get_template("trace.html.j2")
-    return template.render(
-        **parts,
-        data=embed(record, diff),
-        about=record.about,
-        facts=about_facts(record),
-        sentences=[*describe_steps(record), *describe_causes(record)],
-        split_hint=describe_split(record),
-        means=_means(record),
-        steps=_step_rows(record.steps),
-        steps_left_out=max(0, len(record.steps) - _MOST_STEPS),
-        has_device=bool(record.kernels),
-        no_kernels=describe_kernels(record),
-        strip=record.strip,
-        memory=record.memory,
-        diff=diff,
-        changes=_stage_changes(diff) if diff else [],
-        warnings=diff_warnings(diff) if diff else [],
+    means, sentences = record.mean_stages(), [*describe_steps(record), *describe_causes(record)]
+    whole = bool(record.steps) and record.steps[0].name == WHOLE
+    result = {
+        "figure": format_us(sum(means.values())),
+        "caption": "the whole recording" if whole else "the mean step",
+        "sentences": [visible(sentence) for sentence in sentences],
+        "bar": "",
+        "table": stage_table(record),
+    }
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            **page_parts(styles=("report.css", "trace.css"), scripts=("report.js", "trace.js")),
+            heading={"title": record.about.file, "facts": about_facts(record)},
+            result=result,
+            sections=list(_sections(record, diff)),
+            missing=[],
+            notes=[],
+            data=embed(record),
+        )
     )
 
 
-def _means(record: TraceRecord) -> list[dict[str, Any]]:
-    means = record.mean_stages()
-    whole_us = sum(means.values()) or 1.0
-    return [
-        {"stage": stage, "time": format_us(mean), "share": mean / whole_us, "meaning": STAGES[stage], "class": _COLOURS[stage]}
-        for stage, mean in means.items()
-    ]
+def _sections(record: TraceRecord, diff: TraceDiff | None) -> Iterator[Section]:
+    about, steps, shapes = record.about, step_table(record), operator_table(record.operators)
+    hint = f"Times are those of the thread that trains; the parts add up to the step. {describe_split(record)}"
+    later = len(record.steps) - len(steps.rows)
+    left_out = f" {later:,} later steps are not drawn; the mean counts them." if later else ""
+    drawn: list[Block] = [("table", steps)] if steps.rows else []
+    yield Section(
+        "steps",
+        "Step by step",
+        "",
+        [*drawn, ("hint", " ".join(filter(None, (hint, _BESIDE if record.kernels else "", _SLOWED))) + left_out)],
+    )
+    lacks = " ".join(["" if about.shapes else _NO_SHAPES, "" if about.memory else _NO_MEMORY]).strip()
+    by_shape: list[Block] = [("details", ("One row for each input shape", shapes))] if about.shapes else []
+    yield Section(
+        "operators", "Operators", "", [("table", operator_table(record.by_name())), *by_shape, ("hint", f"{_OPERATORS} {lacks}")]
+    )
+    kernels: list[Block] = [("table", kernel_table(record)), ("hint", _KERNELS)]
+    yield Section("kernels", "Kernels", "", kernels if record.kernels else [("p", describe_kernels(record))])
+    merged = (
+        f"{record.strip.merged:,} of the {about.num_events:,} events, the shortest, are drawn together with their neighbours."
+    )
+    yield Section("strip", "Trace strip", "", [("strip", merged if record.strip.merged else "")])
+    charts = [_memory_chart(line, place) for place, line in enumerate(record.memory)]
+    counted = _MEMORY if all(line.whole for line in record.memory) else f"{_MEMORY} {_CPU_MEMORY}"
+    yield Section(
+        "memory", "Memory over time", "Memory", [("charts", charts), ("hint", counted)] if charts else [("p", _NO_MEMORY)]
+    )
+    if diff is not None:
+        stages, operators = change_tables(diff)
+        per_step = "Times and calls are for one step, so that recordings of different lengths compare."
+        unit = per_step if diff.per_step else "One of the two has no steps: times and calls are those of the whole recordings."
+        changes: list[Block] = [("p", f"before: {diff.before.file}; after: {diff.after.file}")]
+        changes += [("p", warning) for warning in diff_warnings(diff)]
+        changes += [("table", stages), ("h3", "Operators"), ("table", operators), ("hint", f"{unit} {_SINGLE}")]
+        yield Section("diff", "Before and after", "Diff", changes)
 
 
-def _step_rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    longest_us = max((step.wall_us for step in steps), default=0.0) or 1.0
-    rows = []
-    for step in steps[:_MOST_STEPS]:
-        wall = format_us(step.wall_us)
-        spent = [(stage, step.stages[stage]) for stage in STAGES if stage in step.stages]
-        parts = [(f"{stage}: {format_us(us)} of {wall}", us / longest_us, _COLOURS[stage]) for stage, us in spent]
-        busy = f"{step.device_busy_us / step.wall_us * 100:.0f} %" if step.wall_us else ""
-        rows.append({"name": step.name, "time": wall, "busy": busy, "bar": stacked_bar(parts, height_px=16)})
-    return rows
+def _memory_chart(line: MemoryLine, place: int) -> tuple[str, Markup]:
+    """Bytes stay as they are until the next event: lines of steps, in MB over ms."""
+
+    def steps(values: tuple[int, ...]) -> list[tuple[float, float]]:
+        points = [(at / 1000, value / 1e6) for at, value in zip(line.at_us, values, strict=True)]
+        return [points[0], *(one for (_, y), after in pairwise(points) for one in ((after[0], y), after))]
+
+    series = [Series("allocated, MB", steps(line.allocated), "s1")]
+    series += [Series("reserved, MB", steps(line.reserved), "s2")] if any(line.reserved) else []
+    peak = f"peak {format_bytes(line.peak_bytes)}"
+    mark = {"mark_x": line.peak_at_us / 1000, "mark_label": peak}
+    drawn = line_chart(f"memory-{place}", f"Memory of {line.device} over time", series, x_label="ms", **mark)  # type: ignore[arg-type]
+    return f"{line.device}: {peak}, {format_us(line.peak_at_us)} after the first event", drawn
 
 
-def _stage_changes(diff: TraceDiff) -> list[dict[str, Any]]:
-    longest_us = max((max(row["before_us"], row["after_us"]) for row in diff.stages), default=0.0) or 1.0
-    return [
-        {
-            "stage": row["stage"],
-            "class": _COLOURS[row["stage"]],
-            "before": format_us(row["before_us"]),
-            "after": format_us(row["after_us"]),
-            "change": format_us(row["change_us"], signed=True),
-            "bars": [share_bar(row[one] / longest_us, class_=_COLOURS[row["stage"]]) for one in ("before_us", "after_us")],
-        }
-        for row in diff.stages
-    ]
-
-
-def embed(record: TraceRecord, diff: TraceDiff | None = None) -> Markup:
-    """The page's data as text for a script tag of type application/json."""
-    text = json.dumps(page_data(record, diff), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+def embed(record: TraceRecord) -> Markup:
+    """What the strip's script reads, as text for a script tag: no character that HTML reads as markup is left."""
+    data = {
+        "duration_us": record.about.duration_us,
+        "steps": [[step.name, step.start_us, step.wall_us] for step in record.steps],
+        "strip": _strip(record.strip),
+    }
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character, escape in _ESCAPED.items():
         text = text.replace(character, escape)
     return Markup(text)
-
-
-def page_data(record: TraceRecord, diff: TraceDiff | None = None) -> dict[str, Any]:
-    """What the scripts read."""
-    changes = diff.operators if diff else ()
-    return {
-        "duration_us": record.about.duration_us,
-        "steps": [[step.name, step.start_us, step.wall_us] for step in record.steps],
-        "operators": _column_table([vars(row) for row in record.operators], [one.name for one in fields(OperatorRow)]),
-        "kernels": _column_table([vars(row) for row in record.kernels], [one.name for one in fields(KernelRow)]),
-        "strip": _strip(record.strip),
-        "memory": [asdict(line) for line in record.memory],
-        "changes": _column_table(changes, list(changes[0]) if changes else []),
-    }
-
-
-def _column_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
-    return {"columns": columns, "rows": [[_plain(row[name]) for name in columns] for row in rows]}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return shorten(value, _LONGEST_TEXT)
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def _strip(strip: EventStrip) -> dict[str, Any]:
@@ -149,7 +173,7 @@ def _strip(strip: EventStrip) -> dict[str, Any]:
     for row in strip.rows:
         starts, durations, depths, name_numbers, detail_numbers, merged = map(list, zip(*row.events, strict=True))
         steps = [after - before for before, after in pairwise([0, *starts])]
-        kept = {"name": shorten(row.name, _LONGEST_TEXT), "kind": row.kind, "starts": steps, "durations": durations}
-        kept |= {"depths": depths, "names": name_numbers, "details": detail_numbers}
+        kept = {"name": shorten(row.name, _LONGEST_TEXT), "starts": steps, "durations": durations, "depths": depths}
+        kept |= {"names": name_numbers, "details": detail_numbers}
         rows.append({**kept, "merged": {place: count for place, count in enumerate(merged) if count}})
     return {"names": names, "details": details, "rows": rows}
