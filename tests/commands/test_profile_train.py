@@ -69,7 +69,7 @@ def test_every_run_keeps_where_its_time_went(finished: Path) -> None:
 
 
 def test_profile_names_the_bottleneck_and_a_command(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.runs.diagnosis.NOTED_SHARE", 0.0)  # the photos are tiny
+    monkeypatch.setattr("unchoke.runs.diagnosis._NOTED_SHARE", 0.0)  # the photos are tiny
     options: dict[str, Any] = {"cut": "none", "cache": "none", "batch_size": 4, "epochs": 3}
     result = profile_train(out=workspace, on_event=ignore, **options)
     choke = next(finding for finding in result.findings if finding.code == "decoded-every-epoch")
@@ -82,7 +82,7 @@ def test_profile_names_the_bottleneck_and_a_command(workspace: Path, monkeypatch
 
 def test_run_on_pixels_names_bottleneck(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unchoke.runs.diagnosis._MIN_SAVED_S", 0.0)
-    monkeypatch.setattr("unchoke.runs.diagnosis.NOTED_SHARE", 0.0)
+    monkeypatch.setattr("unchoke.runs.diagnosis._NOTED_SHARE", 0.0)
     result = train(out=workspace, on_event=ignore, cut="none", checkpoint_every=0.0001, batch_size=4, epochs=2)
     record = json.loads((result.folder / "record.json").read_text())
     assert record["machine"]["cores"] >= 1
