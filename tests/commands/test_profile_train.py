@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from errors import refused
 from unchoke.core.events import Event, Note, ignore
+from unchoke.runs.diagnosis import diagnose_run
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.lookup import list_runs
 from unchoke.runs.report.text import render_run
@@ -81,7 +83,7 @@ def test_profile_names_the_bottleneck_and_a_command(workspace: Path, monkeypatch
 
 
 def test_run_on_pixels_names_bottleneck(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.runs.diagnosis._MIN_SAVED_S", 0.0)
+    monkeypatch.setattr("unchoke.training.build_record.diagnose_run", partial(diagnose_run, min_saved_s=0.0))
     monkeypatch.setattr("unchoke.runs.diagnosis._NOTED_SHARE", 0.0)
     result = train(out=workspace, on_event=ignore, cut="none", checkpoint_every=0.0001, batch_size=4, epochs=2)
     record = json.loads((result.folder / "record.json").read_text())

@@ -53,8 +53,10 @@ class HelpfulCommand(_HelpPage, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words, replaced = take_aliases(self, args)
         if replaced:
+            from unchoke.runs.report.console import Console
+
             told = ", ".join(f"{theirs} is called {ours}" for theirs, ours in replaced.items())
-            typer.echo(f"note  {told} here", err=True)
+            Console().notice(f"note  {told} here")
         return super().parse_args(ctx, words)
 
 

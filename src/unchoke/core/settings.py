@@ -156,7 +156,7 @@ class Settings:
             "Column with the class of each image. Of folders: path:1 for the name of the first folder, path:2 of the second, "
             "path for all joined, name for the file's name without its number. For scenes: a label raster, a folder of them, "
             "or a column.",
-            brief="Column with the class; of folders, path:2; for scenes, a label raster.",
+            brief="Column with the class; of scenes, a label raster.",
             path=True,
         ),
     ] = None

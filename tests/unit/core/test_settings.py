@@ -87,7 +87,7 @@ def test_a_copy_is_plain_values() -> None:
         ({"cut": "-4"}, "-4"),
     ],
 )
-def test_cut_left_out_is_blocks_or_the_end_for_tiles_and_declared_targets(typed: dict[str, object], cut: str) -> None:
+def test_cut_default_by_tiles_and_targets(typed: dict[str, object], cut: str) -> None:
     assert validate(typed).cut == cut
     assert validate({"streams": 2, "cut": "blocks"}).cut == "blocks"
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from records import as_record
 from unchoke.core.record import RunRecord
@@ -27,6 +26,8 @@ def scores(num: int = 300, *, coarse: bool = False) -> tuple[list[bool], list[fl
 
 @pytest.mark.parametrize("coarse", [False, True], ids=["distinct", "ties"])
 def test_areas_are_those_of_scikit_learn(coarse: bool) -> None:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
     truth, found = scores(coarse=coarse)
     curves = threshold_curves(list(zip(found, truth, strict=True)), "<mel>", "test")
     assert curves.roc_area == pytest.approx(roc_auc_score(truth, found))
@@ -87,7 +88,7 @@ def test_mixup_explains_a_training_loss_above_the_other(groceries: dict[str, Any
     assert "Mixup" not in render_report(as_record({**groceries, "sweep": mixed[1:]}))
 
 
-def test_confusions_of_rare_classes_come_first_where_classes_are_uneven() -> None:
+def test_confusions_of_rare_classes_first() -> None:
     uneven = [[900, 60, 0], [4, 6, 0], [1, 0, 9]]
     even = [[90, 9, 1], [4, 96, 0], [1, 0, 99]]
     first = {}
