@@ -44,9 +44,9 @@ from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.memory_trial import rehearse as rehearse_loop
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, SourceSpec, StoredActivations
 from unchoke.training.network.plan_memory import plan_near
-from unchoke.training.network.prepare_pixels import NoisePixels
+from unchoke.training.network.prepare_pixels import noise_pixels
 
 STEPS = 20
 TIMEOUT_S = 180.0
@@ -101,9 +101,9 @@ def trial_of(case: Case, device: str, limit_bytes: int, *, on_cpu: bool) -> Memo
     )
     encoder = bare_encoder(case.encoder, input_px=case.input_px)
     network = NetworkSpec(case.encoder, case.cut, input_px=case.input_px, tiles=case.tiles, fusion="film")
-    source: SourceSpec = NoisePixels(Canvas(case.tiles, encoder.spec.preprocess), "light" if case.tiles.is_whole else "none")
+    source: SourceSpec = noise_pixels(Canvas(case.tiles, encoder.spec.preprocess), "light" if case.tiles.is_whole else "none")
     if case.cut != "none":
-        source = NoiseActivations((case.tiles.num_tiles, *cut_network(encoder, case.cut, verify=False).shape))
+        source = StoredActivations(None, (case.tiles.num_tiles, *cut_network(encoder, case.cut, verify=False).shape))
     names = tuple(f"class {number}" for number in range(8))
     problem = Problem("classification", names, np.arange(8), {"train": np.arange(8)}, list(names))
     job = PhotoJob(network=network, source=source, problem=problem, loop=loop, metric="loss", device=device)

@@ -29,7 +29,7 @@ from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import rehearse
 from unchoke.training.network.photo_job import NetworkSpec, PhotoJob
-from unchoke.training.network.prepare_pixels import NoisePixels
+from unchoke.training.network.prepare_pixels import noise_pixels
 
 _MARKS = 1_000_000
 _STEPS = 5
@@ -77,7 +77,7 @@ def measure_network() -> tuple[float, float, float]:
     )
     spec = NetworkSpec(encoder=Settings().encoder, cut="none", tiles=TilePlan())
     problem = Problem("classification", tuple("abcd"), np.arange(4), {"train": np.arange(4)}, list("abcd"))
-    source = NoisePixels(_canvas(), "light")
+    source = noise_pixels(_canvas(), "light")
     job = PhotoJob(network=spec, source=source, problem=problem, loop=loop, metric="loss", device="cpu")
     rehearsal = rehearse(job, loop)
     step_s = rehearsal.train_steps(_STEPS)

@@ -16,7 +16,7 @@ from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 
 PX = 64
 PREPROCESS = Preprocess(PX, 0.9, "center", "bicubic", (0.5,) * 3, (0.5,) * 3)
@@ -40,7 +40,7 @@ def noise_job(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> Pho
     source, names = changes.pop("source", None), changes.pop("names", ("a", "b"))
     if source is None:
         shape = cut_network(bare_encoder(encoder, input_px=PX), cut, verify=False).shape
-        source = NoiseActivations((network.tiles.num_tiles, *shape))
+        source = StoredActivations(None, (network.tiles.num_tiles, *shape))
     inputs = np.zeros((2, changes.pop("num_inputs", 0)), np.float32)
     problem = Problem(changes.pop("kind", "classification"), names, np.zeros(2, np.int64), {"train": np.arange(2)}, ["0", "1"])
     return PhotoJob(

@@ -25,11 +25,16 @@ from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.fingerprint import digest_contents
 from unchoke.core.mixing import hash_ids
 from unchoke.core.record import Interval, RunRecord, TrainingRecord
+from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
+from unchoke.data.inspect_samples import load_facts
+from unchoke.data.manifest import load_manifest
 from unchoke.data.sample_set import input_column
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
+from unchoke.pixels.canvas import Canvas
+from unchoke.pixels.pixel_cache import plan_cache
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.report.json import to_jsonable
 from unchoke.runs.report.text import render_scores
@@ -37,8 +42,9 @@ from unchoke.runs.session import default_listener
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.heads.heads import load_head
 from unchoke.training.ladder.blend import load_blend
+from unchoke.training.network.prepare_pixels import StoredPixels
 from unchoke.training.network.sources import ActivationSource, InputSource
-from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network
 from unchoke.training.results import plain_metrics
 from unchoke.training.scoring.judge import JUDGED, Outputs, ScoredOutputs, judge, run_head
 from unchoke.training.scoring.predictions import GROUP, load_predictions
@@ -154,9 +160,7 @@ def _network_source(
         store = open_activations(found, extra["fingerprint"], sample_ids)
         return ActivationSource(store, hash_ids(sample_ids), 0)
     if found.workspace is not None:
-        pictures = open_pictures(found, trained, extra, sample_ids, on_event=on_event)
-        refuse_other_contents(found, pictures.digests())
-        return pictures
+        return open_pictures(found, trained, extra, sample_ids, on_event=on_event).open(sample_ids, 0)
     return RowsInMemory(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
 
 
@@ -257,3 +261,36 @@ def _refuse_missing(missing: Sequence[str]) -> None:
             why="they are kept in features/ of the workspace, or in features.npz of an exported run",
             try_="run `unchoke extract` in the workspace, or export the run again",
         )
+
+
+def open_pictures(
+    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], *, on_event: OnEvent
+) -> StoredPixels:
+    """The files of `sample_ids`, where the workspace's manifest says they are, held against what `check` knows of them."""
+    assert found.workspace is not None
+    manifest = load_manifest(found.workspace.manifest_file)
+    known = {} if manifest is None else dict(zip(manifest["sample_id"], manifest["path"], strict=True))
+    lost = [sample_id for sample_id in sample_ids if sample_id not in known]
+    if lost:
+        raise _pictures_lost([f"{sample_id} (not in manifest.csv)" for sample_id in lost])
+    facts = load_facts(found.workspace, on_event)
+    known_contents = dict(zip(facts["path"], facts["content"].fillna(""), strict=True))
+    paths = tuple(str(known[sample_id]) for sample_id in sample_ids)
+    canvas = Canvas(trained.spec.tiles, EncoderSpec.from_dict(extra["encoder"]).preprocess)
+    read_each = plan_cache(len(paths), *canvas.row_shape, ram_budget_bytes=0, disk_free_bytes=0, mode="none")
+    digests = tuple(str(known_contents.get(path, "")) for path in paths)
+    pictures = StoredPixels(tuple(sample_ids), paths, digests, canvas, read_each, found.folder)
+    try:
+        refuse_other_contents(found, pictures.digests())
+    except OSError as error:
+        raise _pictures_lost([str(error)]) from error
+    return pictures
+
+
+def _pictures_lost(named: Sequence[str]) -> DataError:
+    return DataError(
+        f"{format_count(len(named), 'judged picture')} cannot be read: {list_some(named)}",
+        code="unreadable-photos",
+        why="with --cut none nothing is cached: pictures are read from where manifest.csv says they are",
+        try_="put the files back, or `unchoke runs export` the run while they are there: small ones travel with it",
+    )

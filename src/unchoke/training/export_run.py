@@ -32,12 +32,12 @@ from unchoke.training.evaluate import (
     EXPORTED_FEATURES,
     EXPORTED_PIXELS,
     open_activations,
+    open_pictures,
     place_features,
-    refuse_other_contents,
 )
 from unchoke.training.heads.heads import load_head
 from unchoke.training.ladder.blend import load_blend
-from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
+from unchoke.training.network.trained_network import TrainedNetwork, load_network
 from unchoke.training.saved_models import ENCODER_FILE, encoder_file, encoder_of, load_same_encoder, save_encoder
 from unchoke.training.scoring.predictions import load_predictions
 
@@ -178,7 +178,6 @@ def _save_pixels(
         shutil.copy2(found.folder / EXPORTED_PIXELS, built / EXPORTED_PIXELS)
         return [EXPORTED_PIXELS], "with all its weights and the pixels it was judged on"
     pictures = open_pictures(found, trained, extra, sample_ids, on_event=listener)
-    refuse_other_contents(found, pictures.digests())
     size, images = len(sample_ids) * pictures.sample_bytes, format_count(len(sample_ids), "image")
     if size > MOST_PIXEL_BYTES:
         left = (
@@ -186,8 +185,9 @@ def _save_pixels(
         )
         listener(Note(f"{left}: they stay here, so the export predicts but cannot be evaluated by itself", "warning"))
         return [], "with all its weights"
-    chunks = (pictures.pixels(where) for where in _chunks(len(sample_ids), pictures.sample_bytes))
-    shape = (len(sample_ids), *pictures.pixel_shape)
+    source = pictures.open(sample_ids, 0)
+    chunks = (source.read(where, None).numpy() for where in _chunks(len(sample_ids), pictures.sample_bytes))
+    shape = (len(sample_ids), *pictures.canvas.input_shape)
     _save_rows(built / EXPORTED_PIXELS, "pixels", chunks, shape, sample_ids, np.uint8)
     return [EXPORTED_PIXELS], f"with all its weights and the pixels it was judged on ({format_bytes(size)} for {images})"
 

@@ -39,7 +39,7 @@ from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.data import Positions
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, LoopContext
-from unchoke.training.network.photo_job import NoiseActivations, PhotoJob
+from unchoke.training.network.photo_job import PhotoJob, StoredActivations
 from unchoke.training.network.prepare_pixels import StoredPixels
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.step import training_mode
@@ -194,8 +194,8 @@ class HeldActivations:
     def open(self, sample_ids: Sequence[str], seed: int) -> InputSource:
         return ActivationSource(self, hash_ids(sample_ids), seed)
 
-    def noise(self) -> NoiseActivations:
-        return NoiseActivations(self.row_shape)
+    def noise(self) -> StoredActivations:
+        return StoredActivations(None, self.row_shape)
 
     def rows(
         self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None

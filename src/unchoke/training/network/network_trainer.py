@@ -10,13 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from unchoke.core import checksums
 from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import ignore
-from unchoke.core.timeline import Timeline
 from unchoke.features.encoders import digest_tensors
 from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import is_cpu, torch_device
@@ -33,12 +32,6 @@ from unchoke.training.network.plan_memory import ProcessPlan, plan_memory, remem
 from unchoke.training.network.training_job import TrainingJob
 
 LOOP_FILE = "loop.json"
-
-
-class TrainedModel(Protocol):
-    """Trained weights with all that is needed to run them."""
-
-    def save(self, path: Path, *, extra: dict[str, Any]) -> None: ...
 
 
 class NetworkTrainer(ABC):
@@ -64,8 +57,8 @@ class NetworkTrainer(ABC):
         """The training as a value; `how` are the fields that all trainings have."""
 
     @abstractmethod
-    def trained(self, plan: Any, done: LoopResult) -> TrainedModel:
-        """Trained weights with all that is needed to run them."""
+    def trained(self, plan: Any, done: LoopResult) -> Any:
+        """Trained weights with all that is needed to run them; `save` writes them."""
 
     @abstractmethod
     def config(self, plan: Any) -> dict[str, Any]:
@@ -141,52 +134,29 @@ class NetworkTrainer(ABC):
 
 
 def run_training_job(session: Session, job: TrainingJob) -> LoopResult:
-    """Train, or go on with, what `job` describes, until it ends or someone asks to stop. Its timeline is kept in the session."""
-    if session.trains_on_nodes:
-        done = _run_on_nodes(session, job)
-    else:
-        done = _run_on_devices(session, job) if session.num_started > 1 else _run_here(session, job)
+    """Train, or go on with, what `job` describes, until it ends or someone asks to stop. Its timeline is kept in the session.
+
+    What several processes or nodes trained is found finished and judged here; the clock is then the leader's.
+    """
+    tell, profiler, timeline = keeping_choices(session), session.profiler or NO_PROFILER, None
+    part = session.part if isinstance(session.part, Participant) else Participant()
+    if session.num_started > 1 and not session.trains_on_nodes:
+        timeline = take_timeline(run_on_devices(job, session.num_started, on_event=tell))
+    with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
+        if session.trains_on_nodes:
+            cluster, settings = session.cluster, session.settings
+            assert cluster is not None, "it trains on nodes"
+            wants_cpu = settings.device is not None and is_cpu(torch_device(settings.device))
+            gpus = any(node.gpus for node in cluster.nodes()) and not wants_cpu
+            timeline = NodeTraining(job, cluster, settings.devices, gpus, tell, lambda: requests.requested).run()
+            if timeline is None:
+                session.warn(
+                    f"training runs on this machine alone: no node of {cluster.address} can take part. "
+                    "Nodes train where --out is a folder that they share with this machine"
+                )
+        if timeline is None:
+            done = part.run(job, on_event=tell, stop=lambda: requests.requested or profiler.wants_stop, profiler=profiler)
+    if timeline is not None:
+        done = replace(Participant().run(job, on_event=ignore), resumed_step=0, timeline=timeline)
     session.timelines["train"] = done.timeline
     return done
-
-
-def _run_here(session: Session, job: TrainingJob) -> LoopResult:
-    part = session.part if isinstance(session.part, Participant) else Participant()
-    profiler = session.profiler or NO_PROFILER
-    with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
-        return part.run(
-            job,
-            on_event=keeping_choices(session),
-            stop=lambda: requests.requested or profiler.wants_stop,
-            profiler=profiler,
-        )
-
-
-def _run_on_devices(session: Session, job: TrainingJob) -> LoopResult:
-    """Train in several processes, then judge here."""
-    job = run_on_devices(job, session.num_started, on_event=keeping_choices(session))
-    return _judged_here(job, take_timeline(job))
-
-
-def _run_on_nodes(session: Session, job: TrainingJob) -> LoopResult:
-    """Train on the nodes of the cluster that share the workspace, then judge here; alone, with a word, where none does."""
-    cluster, settings = session.cluster, session.settings
-    assert cluster is not None, "asked for by the caller"
-    asked = settings.device is not None and is_cpu(torch_device(settings.device))
-    gpus = any(node.gpus for node in cluster.nodes()) and not asked
-    tell = keeping_choices(session)
-    with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
-        training = NodeTraining(job, cluster, settings.devices, gpus, tell, lambda: requests.requested)
-        timeline = training.run()
-    if timeline is not None:
-        return _judged_here(job, timeline)
-    session.warn(
-        f"training runs on this machine alone: no node of {cluster.address} can take part. "
-        "Nodes train where --out is a folder that they share with this machine"
-    )
-    return _run_here(session, job)
-
-
-def _judged_here(job: TrainingJob, timeline: Timeline) -> LoopResult:
-    """This process finds the training finished, and judges it. The clock is the leader's."""
-    return replace(Participant().run(job, on_event=ignore), resumed_step=0, timeline=timeline)

@@ -27,7 +27,7 @@ from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.heads.heads import TrainedHead
 from unchoke.training.network.objective import Objective
-from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows
+from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows, Rows
 from unchoke.training.network.tiled_network import Fusion, TiledNetwork
 from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.scoring.selection import column_scale
@@ -103,11 +103,11 @@ class SourceSpec(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StoredActivations:
-    """Activations cached by extraction."""
+    """Activations cached by extraction; without a `placement`, noise of their shape."""
 
-    placement: Placement
+    placement: Placement | None
     row_shape: tuple[int, ...]
-    num_augmented: int
+    num_augmented: int = 0
     ram_bytes = held_bytes = 0  # read from the disk as they are needed
 
     @property
@@ -115,29 +115,13 @@ class StoredActivations:
         return 2 * math.prod(self.row_shape)
 
     def open(self, sample_ids: Sequence[str], seed: int) -> InputSource:
-        store = FeatureStore(self.placement, row_shape=self.row_shape, num_augmented=self.num_augmented)
-        return ActivationSource(store, hash_ids(sample_ids), seed)
+        rows: Rows = NoiseRows(self.row_shape)
+        if self.placement is not None:
+            rows = FeatureStore(self.placement, row_shape=self.row_shape, num_augmented=self.num_augmented)
+        return ActivationSource(rows, hash_ids(sample_ids), seed)
 
-    def noise(self) -> NoiseActivations:
-        return NoiseActivations(self.row_shape)
-
-
-@dataclass(frozen=True)
-class NoiseActivations:
-    """Noise in the place of cached activations, for trials of memory."""
-
-    row_shape: tuple[int, ...]
-    ram_bytes = held_bytes = 0
-
-    @property
-    def sample_bytes(self) -> int:
-        return 2 * math.prod(self.row_shape)
-
-    def open(self, sample_ids: Sequence[str], seed: int) -> InputSource:
-        return ActivationSource(NoiseRows(self.row_shape), hash_ids(sample_ids), seed)
-
-    def noise(self) -> NoiseActivations:
-        return self
+    def noise(self) -> StoredActivations:
+        return StoredActivations(None, self.row_shape)
 
 
 @dataclass(frozen=True, eq=False)

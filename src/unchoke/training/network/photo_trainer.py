@@ -20,8 +20,8 @@ from unchoke.training.data import LearningTask
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.network_trainer import NetworkTrainer
-from unchoke.training.network.photo_job import LinearStart, NetworkSpec, NoiseActivations, PhotoJob, SourceSpec
-from unchoke.training.network.prepare_pixels import NoisePixels
+from unchoke.training.network.photo_job import LinearStart, NetworkSpec, PhotoJob, SourceSpec, StoredActivations
+from unchoke.training.network.prepare_pixels import noise_pixels
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork
 from unchoke.training.scoring.selection import choose_metric
@@ -126,8 +126,8 @@ def noise_source(settings: Settings, encoder: Encoder, cut: Cut) -> SourceSpec:
     """Noise of the shape of what a training with these settings reads: of usual pictures, where those are."""
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     if settings.cut == NONE:
-        return NoisePixels(plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]), settings.augment or "light")
-    return NoiseActivations((tiles.num_tiles, *cut.shape))
+        return noise_pixels(plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]), settings.augment or "light")
+    return StoredActivations(None, (tiles.num_tiles, *cut.shape))
 
 
 def targets_of(settings: Settings, learnable: LearningTask) -> TargetPlan | None:

@@ -26,7 +26,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, during
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Progress
-from unchoke.core.fingerprint import digest
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.input_file import size_and_time
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
@@ -238,6 +238,9 @@ class StoredPixels:
 
     def open(self, sample_ids: Sequence[str], seed: int) -> PixelSource:
         """What training reads, in the order of `sample_ids`."""
+        if self.cache.value == "noise":
+            noise: Any = _NoiseCache(self.canvas)
+            return PixelSource(noise, self.canvas, sample_ids, seed=seed, augment=augment_spec(self.augment))
         place = {sample_id: position for position, sample_id in enumerate(self.sample_ids)}
         rows = np.array([place[sample_id] for sample_id in sample_ids], np.int64)
         cache = self.filled if self.filled is not None else self.open_cache(reader=True)
@@ -262,32 +265,21 @@ class StoredPixels:
         """The row of one picture, decoded now."""
         return draw_row(self.paths[position], self.contents[position], self.canvas)
 
-    def noise(self) -> NoisePixels:
-        """Pictures of noise that lie in memory as these do."""
-        return NoisePixels(self.canvas, self.augment)
+    def noise(self) -> StoredPixels:
+        return noise_pixels(self.canvas, self.augment)
+
+    def digests(self) -> dict[str, str]:
+        """Of each file by sample id: as `check` knows it, else by reading it."""
+        files = zip(self.sample_ids, self.paths, self.contents, strict=True)
+        return {sample_id: content or digest_file(path) for sample_id, path, content in files}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "filled": None}
 
 
-@dataclass(frozen=True)
-class NoisePixels:
+def noise_pixels(canvas: Canvas, augment: str = "none") -> StoredPixels:
     """Pictures that are all the same noise: for trials of memory."""
-
-    canvas: Canvas
-    augment: str = "none"
-    ram_bytes = held_bytes = 0
-
-    @property
-    def sample_bytes(self) -> int:
-        return math.prod(self.canvas.raw_shape)
-
-    def open(self, sample_ids: Sequence[str], seed: int) -> PixelSource:
-        cache: Any = _NoiseCache(self.canvas)
-        return PixelSource(cache, self.canvas, sample_ids, seed=seed, augment=augment_spec(self.augment))
-
-    def noise(self) -> NoisePixels:
-        return self
+    return StoredPixels((), (), (), canvas, Choice("cache", "noise", "for trials of memory"), Path(), augment)
 
 
 class _NoiseCache:

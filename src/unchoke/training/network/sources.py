@@ -241,6 +241,6 @@ class PixelSource(NumberedSource):
                     f"the picture {self._sample_ids[position]} cannot be read any more",
                     code="unreadable-photos",
                     why=str(error),
-                    try_="run the same command again: what changed is looked at anew, what fails is set aside",
+                    try_="put the file back, or run the training again: what changed is looked at anew, what fails is set aside",
                 ) from error
         return rows

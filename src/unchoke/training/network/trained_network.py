@@ -9,7 +9,7 @@ decided by `evaluate`, `predict` and `export`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.core.errors import DataError, list_some
+from unchoke.core.errors import DataError
 from unchoke.core.events import Note, OnEvent
-from unchoke.core.fingerprint import digest_bytes, digest_file
-from unchoke.core.units import format_count
-from unchoke.data.inspect_samples import load_facts
-from unchoke.data.manifest import load_manifest
 from unchoke.data.targets import TargetPlan
 from unchoke.features.cut import NONE, Cut, cut_network, is_all_frozen
 from unchoke.features.encoders import EncoderSpec, bare_encoder
-from unchoke.features.extractor import decode_views
 from unchoke.features.recipe import PictureRecipe
 from unchoke.machine.backend import autocast, empty_cache, is_cpu, keep_freed_memory, torch_device, torch_dtype
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.pixels.augment_batch import plain
-from unchoke.pixels.image import DecodeError, Pixels, read_bytes
 from unchoke.pixels.resize import Preprocess
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.runs.lookup import FoundRun
@@ -227,84 +221,6 @@ class RowsInMemory:
         return plain(raw, mean=self._preprocess.mean, std=self._preprocess.std) if self._are_pixels else raw.float()
 
 
-@dataclass(frozen=True, eq=False)
-class PictureFiles:
-    """Pictures decoded when they are asked for, as evaluation shows them to a network of which all was trained."""
-
-    sample_ids: Sequence[str]
-    paths: Sequence[str]
-    contents: Sequence[str]
-    recipe: PictureRecipe
-
-    @property
-    def pixel_shape(self) -> tuple[int, ...]:
-        side = self.recipe.encoder.preprocess.size_px
-        return self.recipe.tiles.num_tiles, side, side, 3
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        tiles, height, width, colours = self.pixel_shape
-        return tiles, colours, height, width
-
-    @property
-    def sample_bytes(self) -> int:
-        return math.prod(self.pixel_shape)
-
-    def pixels(self, positions: Positions) -> Pixels:
-        """The network inputs (n, tiles, size, size, RGB); a file that is gone or changed is named."""
-        out: Pixels = np.empty((len(positions), *self.pixel_shape), np.uint8)
-        for place, position in enumerate(positions):
-            try:
-                data = read_bytes(self.paths[position])
-                if self.contents[position] and digest_bytes(data) != self.contents[position]:
-                    raise DecodeError("changed", "it is not the file that was judged")
-                out[place] = decode_views(data, self.sample_ids[position], self.recipe)
-            except DecodeError as error:
-                raise _pictures_lost([f"{self.sample_ids[position]} ({error})"]) from error
-        return out
-
-    def digests(self) -> dict[str, str]:
-        """Of each file by sample id: as `check` knows it, else by reading it."""
-        known = zip(self.sample_ids, self.paths, self.contents, strict=True)
-        try:
-            return {sample_id: content or digest_file(path) for sample_id, path, content in known}
-        except OSError as error:
-            raise _pictures_lost([str(error)]) from error
-
-    def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
-        pixels = torch.from_numpy(self.pixels(positions))
-        return pixels.pin_memory() if pin else pixels
-
-    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
-        preprocess = self.recipe.encoder.preprocess
-        return plain(raw, mean=preprocess.mean, std=preprocess.std)
-
-
 def pixel_recipe_of(trained: TrainedNetwork, extra: dict[str, Any]) -> PictureRecipe:
     """How a picture becomes input of a network of which nothing is frozen."""
     return PictureRecipe(EncoderSpec.from_dict(extra["encoder"]), "torch", "f32", tiles=trained.spec.tiles)
-
-
-def open_pictures(
-    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], *, on_event: OnEvent
-) -> PictureFiles:
-    """The files of `sample_ids`, where the workspace's manifest says they are, held against what `check` knows of them."""
-    assert found.workspace is not None
-    manifest = load_manifest(found.workspace.manifest_file)
-    known = {} if manifest is None else dict(zip(manifest["sample_id"], manifest["path"], strict=True))
-    lost = [sample_id for sample_id in sample_ids if sample_id not in known]
-    if lost:
-        raise _pictures_lost([f"{sample_id} (not in manifest.csv)" for sample_id in lost])
-    facts = load_facts(found.workspace, on_event)
-    contents = dict(zip(facts["path"], facts["content"].fillna(""), strict=True))
-    paths = [str(known[sample_id]) for sample_id in sample_ids]
-    return PictureFiles(sample_ids, paths, [str(contents.get(path, "")) for path in paths], pixel_recipe_of(trained, extra))
-
-
-def _pictures_lost(named: Sequence[str]) -> DataError:
-    return DataError(
-        f"{format_count(len(named), 'judged picture')} cannot be read: {list_some(named)}",
-        code="unreadable-photos",
-        why="with --cut none nothing is cached: pictures are read from where manifest.csv says they are",
-        try_="put the files back, or `unchoke runs export` the run while they are there: small ones travel with it",
-    )

@@ -17,7 +17,7 @@ from unchoke.training.data import Problem
 from unchoke.training.fit import train
 from unchoke.training.network.distributed import run_on_devices
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.results import FitResult
 
@@ -26,7 +26,7 @@ def noise_job(folder: Path, *, lr: float = 1e-3) -> TrainingJob:
     """A training over noise that needs no photos and no weights."""
     splits = {"train": np.arange(4), "val": np.arange(4, 6)}
     problem = Problem("classification", ("a", "b"), np.array([0, 1] * 3), splits, [f"sample {number}" for number in range(6)])
-    network, source = NetworkSpec("test_efficientnet", "-1", bare=True, input_px=64), NoiseActivations((1, 48, 4, 4))
+    network, source = NetworkSpec("test_efficientnet", "-1", bare=True, input_px=64), StoredActivations(None, (1, 48, 4, 4))
     loop = LoopConfig(2, 4, 4, 4, lr=lr, body_lr=lr, clip=0.0, warmup_epochs=0.0)
     return PhotoJob(
         network=network, source=source, problem=problem, loop=loop, metric="accuracy", device="cpu", folder=folder / "checkpoints"

@@ -16,7 +16,7 @@ from unchoke.pixels.canvas import Canvas
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.network.estimate_memory import LiveTensors, estimate_memory
 from unchoke.training.network.memory_trial import TARGET, MemoryTrial, Way
-from unchoke.training.network.prepare_pixels import NoisePixels
+from unchoke.training.network.prepare_pixels import noise_pixels
 
 AVERAGED = {"ema_decay": 0.9, "batch_size": 16}
 
@@ -34,7 +34,7 @@ def measured(asked: MemoryTrial, way: Way, batch: int) -> tuple[int, int]:
         (
             "test_efficientnet",
             "none",
-            {"source": NoisePixels(Canvas(TilePlan(), PREPROCESS, 100), "strong"), "loop": loop(**AVERAGED)},
+            {"source": noise_pixels(Canvas(TilePlan(), PREPROCESS, 100), "strong"), "loop": loop(**AVERAGED)},
         ),
         ("test_resnet", "-1", {"loop": loop(memory_format="channels_last", batch_norm="train", mixup=0.2, **AVERAGED)}),
     ],
@@ -72,7 +72,7 @@ def test_bytes_per_sample_counted_and_limit_enforced() -> None:
             "test_vit",
             "none",
             {
-                "source": NoisePixels(Canvas(TWO_STREAMS, PREPROCESS)),
+                "source": noise_pixels(Canvas(TWO_STREAMS, PREPROCESS)),
                 "network": {"tiles": TWO_STREAMS, "fusion": "film"},
                 **REGRESSION,
             },

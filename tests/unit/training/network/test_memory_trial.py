@@ -22,8 +22,8 @@ from unchoke.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network import memory_trial
 from unchoke.training.network.memory_trial import MemoryTrial, NoiseTraining, run_trial
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, StoredActivations
-from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
+from unchoke.training.network.prepare_pixels import StoredPixels, noise_pixels
 from unchoke.training.network.tiled_network import TiledNetwork
 
 
@@ -91,12 +91,12 @@ def test_search_goes_down_from_size_that_fails(monkeypatch: pytest.MonkeyPatch) 
     ("encoder", "cut", "changes", "shape"),
     [
         ("test_vit", "end", {}, (4, 1, 64)),
-        ("test_efficientnet", "none", {"source": NoisePixels(Canvas(TilePlan(), PREPROCESS, 100), "strong")}, (4, 1, 3, PX, PX)),
+        ("test_efficientnet", "none", {"source": noise_pixels(Canvas(TilePlan(), PREPROCESS, 100), "strong")}, (4, 1, 3, PX, PX)),
         (
             "test_vit",
             "none",
             {
-                "source": NoisePixels(Canvas(TWO_STREAMS, PREPROCESS)),
+                "source": noise_pixels(Canvas(TWO_STREAMS, PREPROCESS)),
                 "network": {"tiles": TWO_STREAMS, "fusion": "film"},
                 **REGRESSION,
             },
@@ -148,13 +148,14 @@ def test_job_over_noise_holds_no_data() -> None:
     how: dict[str, Any] = {"network": spec, "loop": loop(), "metric": "r2", "device": "cpu"}
     noise = PhotoJob(source=activations, targets=targets, inputs=inputs, problem=problem("regression"), **how).over_noise(1)
     assert noise.inputs is not None
-    assert (noise.network, noise.source) == (NetworkSpec("test_vit", "-1", input_px=PX, bare=True), NoiseActivations((1, 17, 64)))
+    assert noise.network == NetworkSpec("test_vit", "-1", input_px=PX, bare=True)
+    assert vars(noise.source) == vars(StoredActivations(None, (1, 17, 64)))
     found = noise.problem
     assert (found.kind, found.names, noise.targets, noise.inputs.shape) == ("regression", NAMES, targets, (1, 2))
     canvas = Canvas(TilePlan(), PREPROCESS, 100)
     pixels = StoredPixels((), (), (), canvas, Choice("cache", "none", ""), Path("unused"), augment="strong")
     noise = PhotoJob(source=pixels, problem=problem(), **how).over_noise(1)
-    assert (noise.source, noise.problem.kind, noise.inputs) == (NoisePixels(canvas, "strong"), "classification", None)
+    assert (vars(noise.source), noise.inputs) == (vars(noise_pixels(canvas, "strong")), None)
 
 
 def test_can_checkpoint_depends_on_trained_part() -> None:

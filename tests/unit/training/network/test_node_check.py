@@ -13,7 +13,7 @@ from small_training import config
 from unchoke.features.feature_store import Placement
 from unchoke.training.data import Problem
 from unchoke.training.network.distributed import meeting_place, why_unfit
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob, StoredActivations
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 from unchoke.training.network.training_job import TrainingJob
 
 SHAPE = (48, 4, 4)
@@ -25,8 +25,8 @@ def job(tmp_path: Path) -> TrainingJob:
     problem = Problem("classification", ("a", "b"), np.array([0, 1] * 3), splits, [f"sample {number}" for number in range(6)])
     network = NetworkSpec("test_efficientnet", "-1", input_px=64, bare=True)
     return PhotoJob(
-        network=network, source=NoiseActivations(SHAPE), problem=problem, loop=config(epochs=1, batch_size=2), metric="accuracy",
-        device="cpu", folder=tmp_path / "checkpoints",
+        network=network, source=StoredActivations(None, SHAPE), problem=problem, loop=config(epochs=1, batch_size=2),
+        metric="accuracy", device="cpu", folder=tmp_path / "checkpoints",
     )  # fmt: skip
 
 

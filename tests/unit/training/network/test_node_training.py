@@ -13,7 +13,7 @@ from unchoke.core.events import ignore
 from unchoke.jobs.cluster.connection import Cluster
 from unchoke.training.data import Problem
 from unchoke.training.network.node_training import NodeTraining
-from unchoke.training.network.photo_job import NetworkSpec, NoiseActivations, PhotoJob
+from unchoke.training.network.photo_job import NetworkSpec, PhotoJob, StoredActivations
 
 
 class EmptyRay:
@@ -35,7 +35,7 @@ class EmptyRay:
 def training(folder: Path, *cpus: int, num: int | None = None) -> NodeTraining:
     splits = {"train": np.arange(4), "val": np.arange(4, 6)}
     problem = Problem("classification", ("a", "b"), np.array([0, 1] * 3), splits, [f"sample {number}" for number in range(6)])
-    network, source = NetworkSpec("test_efficientnet", "-1", bare=True), NoiseActivations((48, 4, 4))
+    network, source = NetworkSpec("test_efficientnet", "-1", bare=True), StoredActivations(None, (48, 4, 4))
     job = PhotoJob(
         network=network, source=source, problem=problem, loop=config(epochs=1, batch_size=4), metric="accuracy", device="cpu",
         folder=folder / "checkpoints",

@@ -289,7 +289,6 @@ def test_run_records_planned_against_measured(
     assert (result.folder / FILE).exists()
     figures = [format_bytes(memory[name]) for name in ("planned_bytes", "measured_bytes")]
     assert any(all(figure in event.text for figure in figures) for event in heard if isinstance(event, Note))
-    assert all(figure in result.to_text() for figure in (*figures, format_bytes(parse_bytes(LIMIT))))
     record = result.record
     loop, plan = record["training"]["loop"], record["memory"]["plan"]
     assert {name: loop[name] for name in ("sub_batch", "eval_batch", "grad_ckpt")} == {
