@@ -77,7 +77,7 @@ def test_rare_classes_weigh_more_if_sizes_differ(tmp_path):
 
 
 def test_a_frozen_backbone_has_no_rate_of_its_own(tmp_path):
-    assert chosen({"tiles": "2x2"}, problem(200), tmp_path)[0].body_lr == 0
+    assert chosen({"tiles": "2x2", "cut": "end"}, problem(200), tmp_path)[0].body_lr == 0
     loop = chosen({"cut": "-4"}, problem(200), tmp_path)[0]
     assert 0 < loop.body_lr < loop.lr
 
