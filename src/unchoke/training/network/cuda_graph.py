@@ -17,7 +17,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -207,40 +206,36 @@ def num_whole(batches: Batches) -> int:
 
 
 def choose_graph(
-    stepper: Stepper,
-    source: InputSource,
-    batches: Batches,
-    where: LoopContext,
-    *,
-    identity: str,
-    epoch: int,
-    first: int,
+    stepper: Stepper, source: InputSource, batches: Batches, where: LoopContext, *, identity: str, epoch: int, first: int
 ) -> CudaGraph | None:
-    """A recorded step, where that pays; None where steps are computed call by call."""
+    """A recorded step, where that pays; None where steps are computed call by call. What the run began with stands."""
     first = first if first < num_whole(batches) else 0
-    kept = load_choice(where.folder, identity)
-    choice = _why_eager(stepper, source, batches, where, left_from=(epoch, first), begun=kept is not None)
+    file, kept = None if where.folder is None else where.folder / FILE, None
+    if file is not None and file.exists():
+        begun = f"delete {file.parent}: the run is trained anew"
+        with checksums.making_sense(file, try_=begun):
+            told = checksums.load_checked_json(file, try_=begun)
+            if told["identity"] == identity:
+                kept = Choice("step", told["step"], f"as this run began, kept in {FILE}", told["evidence"])
     graph = None
-    if choice is None:
+    if why := _why_eager(stepper, source, batches, where, left_from=(epoch, first), begun=kept is not None):
+        choice = Choice("step", EAGER, why)
+    else:
         assert isinstance(source, DrawnSource)
         graph = CudaGraph(stepper, source, batches)
-        choice = _record(graph, stepper, where, kept, epoch=epoch, first=first)
-        if kept is None:
-            save_choice(where.folder, identity, choice)
+        choice = kept if kept is not None and kept.value != GRAPH else _record(graph, stepper, where, kept, epoch, first)
+        if kept is None and file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            about = {"identity": identity, "step": choice.value, "reason": choice.reason, "evidence": choice.evidence}
+            checksums.save_checked_json(file, about)
     where.on_event(Chosen(choice))
     return graph if choice.value == GRAPH else None
 
 
 def _why_eager(
-    stepper: Stepper,
-    source: InputSource,
-    batches: Batches,
-    where: LoopContext,
-    *,
-    left_from: tuple[int, int],
-    begun: bool,
-) -> Choice | None:
-    """Why steps are not even tried to be recorded."""
+    stepper: Stepper, source: InputSource, batches: Batches, where: LoopContext, *, left_from: tuple[int, int], begun: bool
+) -> str:
+    """Why steps are not even tried to be recorded; "" where they are."""
     config = stepper.config
     per_epoch = num_whole(batches) if stepper.statistics else batches.per_epoch
     left = (config.epochs - left_from[0]) * per_epoch - left_from[1]
@@ -257,41 +252,33 @@ def _why_eager(
         "inputs are made on the host": not isinstance(source, DrawnSource),
         f"{format_count(left, 'step')} left: recording one would not pay": not begun and left < FEWEST_STEPS,
     }
-    why = next((why for why, holds in unsound.items() if holds), None)
-    return None if why is None else Choice("step", EAGER, why)
+    return next((why for why, holds in unsound.items() if holds), "")
 
 
-def _record(graph: CudaGraph, stepper: Stepper, where: LoopContext, kept: Choice | None, *, epoch: int, first: int) -> Choice:
+def _record(graph: CudaGraph, stepper: Stepper, where: LoopContext, kept: Choice | None, epoch: int, first: int) -> Choice:
     """Record a step: as the run began, without comparing, or after a few steps both ways. The training stands where it stood."""
-    if kept is not None and kept.value != GRAPH:
-        return kept
     moments = [value for state in stepper.optimizer.state.values() for value in state.values()]
     average = stepper.average.values if stepper.average else []
     changed = [value.detach() for value in (*stepper.network.state_dict().values(), *moments, *average)]
     begun: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def put_back() -> None:
+        for value, old in zip(changed, begun, strict=False):  # none were kept if memory ran out on the way
+            value.copy_(old)
+
     try:
         begun = [value.clone() for value in changed]
-        trial = _Trial(graph, stepper, where, epoch, first)
-        if kept is not None:
-            trial.record()
-            return kept
-        choice = judge(trial.both(changed, begun), batch_size=stepper.config.batch_size)
+        choice = _try_both(graph, stepper, where, kept, epoch, first, put_back)
     except (RuntimeError, MemoryError) as error:
         found = out_of_memory(error)
         said = f"recording it ran out of memory: {found.message}" if found else f"it cannot be recorded: {error}"
         choice = Choice("step", EAGER, said.splitlines()[0])
     finally:
-        if begun:
-            _put_back(changed, begun)
+        put_back()
     if choice.value != GRAPH:
         graph.forget()
     return choice
-
-
-@torch.no_grad()
-def _put_back(changed: Sequence[torch.Tensor], begun: Sequence[torch.Tensor]) -> None:
-    for value, kept in zip(changed, begun, strict=True):
-        value.copy_(kept)
 
 
 @dataclass(frozen=True)
@@ -306,83 +293,71 @@ class StepTrial:
     noise: float
 
 
-class _Trial:
-    """The next few steps, each way."""
+def _try_both(
+    graph: CudaGraph,
+    stepper: Stepper,
+    where: LoopContext,
+    kept: Choice | None,
+    epoch: int,
+    first: int,
+    put_back: Callable[[], None],
+) -> Choice:
+    """Take the next few steps each way, twice, from where the training stands; the first pass of each is not timed. A run that
+    began with a graph only records it.
+    """
+    device, num = where.device, min(TRIED_STEPS, num_whole(graph.batches) - first)
+    table, (batches, mixing) = graph.table(epoch, first, num), graph.planned(epoch, first, num)
+    fed = list(feed(graph.source, batches, epoch=epoch, device=device, workers=where.workers, pin=where.pin))
+    handed = fed if graph.is_fed else [None] * num
+    number, size = epoch * graph.batches.per_epoch + first, stepper.config.batch_size
 
-    def __init__(self, graph: CudaGraph, stepper: Stepper, where: LoopContext, epoch: int, first: int) -> None:
-        self._graph, self._stepper, self._where, self._device = graph, stepper, where, where.device
-        self._number = epoch * graph.batches.per_epoch + first
-        num = min(TRIED_STEPS, num_whole(graph.batches) - first)
-        self._table = graph.table(epoch, first, num)
-        batches, self._mixing = graph.planned(epoch, first, num)
-        read = feed(graph.source, batches, epoch=epoch, device=where.device, workers=where.workers, pin=where.pin)
-        self._fed = list(read)
-
-    def both(self, changed: Sequence[torch.Tensor], begun: Sequence[torch.Tensor]) -> StepTrial:
-        """Take the same steps each way, twice, from where the training stands; the first pass of each is not timed."""
-        weights = list(self._stepper.network.parameters())
-        before = [value.detach().clone() for value in weights]
-
-        def ended(run: Callable[[], float]) -> tuple[float, list[torch.Tensor]]:
-            _put_back(changed, begun)
-            seconds = run()
-            return seconds, [value.detach().clone() for value in weights]
-
-        _, first = ended(self._eager)
-        eager_s, second = ended(self._eager)
-        _put_back(changed, begun)
-        self.record()
-        ended(self._replayed)
-        graph_s, third = ended(self._replayed)
-        moved = max(_distance(before, first), 1e-30)
-        return StepTrial(eager_s, graph_s, _distance(first, third) / moved, _distance(first, second) / moved)
-
-    def _eager(self) -> float:
-        """Seconds of one of the steps, call by call."""
-        size = self._stepper.config.batch_size
-        return self._timed(lambda at: self._stepper.step(self._fed[at], size, self._mixing[at], self._number + at))
-
-    def _replayed(self) -> float:
-        """Seconds of one of them, repeated from what was recorded."""
-        self._graph.load(self._table)
-        seconds = self._timed(lambda at: self._graph.step(self._handed(at)))
-        self._graph.take_loss()
-        return seconds
-
-    def record(self) -> None:
-        """Compute one step call by call, then record it."""
-        graph = self._graph
-        self._refuse_tight()
-        for _ in range(2):
-            graph.load(self._table)
-            before = random_state(self._device)
-            graph.step(self._handed(0))
-            if not torch.equal(before, random_state(self._device)):
-                raise NotRecordable("the network draws at random")
-        graph.load(self._table)
-        graph.record(lambda work: record_work(work, self._device))
-        graph.take_loss()
-
-    def _refuse_tight(self) -> None:
-        """A recording holds a step's memory for good, and evaluation needs some of its own beside it."""
-        device, limit_bytes = self._device, self._where.limit_bytes
+    def record() -> None:
         empty_cache(device)  # recording does so anyway: what steps took call by call is free for it
         step, held = passing_bytes(device), held_memory_bytes(device) or 0
-        room = (device_room_bytes(device) if limit_bytes is None else limit_bytes) - context_bytes(device)
-        if held + _STEP_SHARE * step > room:
+        room = (device_room_bytes(device) if where.limit_bytes is None else where.limit_bytes) - context_bytes(device)
+        if held + _STEP_SHARE * step > room:  # evaluation needs some of its own beside it
             taken = f"a recorded step keeps {format_bytes(step)} for good, beside {format_bytes(held)}"
             raise NotRecordable(f"{taken}: too much of {format_bytes(room)}")
+        for _ in range(2):
+            graph.load(table)
+            before = random_state(device)
+            graph.step(handed[0])
+            if not torch.equal(before, random_state(device)):
+                raise NotRecordable("the network draws at random")
+        graph.load(table)
+        graph.record(lambda work: record_work(work, device))
+        graph.take_loss()
 
-    def _handed(self, at: int) -> HostBatch | None:
-        return self._fed[at] if self._graph.is_fed else None
-
-    def _timed(self, step: Callable[[int], object]) -> float:
-        synchronize(self._device)
+    def take(step: Callable[[int], object]) -> tuple[float, list[torch.Tensor]]:
+        """Seconds of one step of a pass, and where it ended."""
+        put_back()
+        graph.load(table)
+        synchronize(device)
         started_s = time.perf_counter()
-        for at in range(len(self._fed)):
+        for at in range(num):
             step(at)
-        synchronize(self._device)
-        return (time.perf_counter() - started_s) / len(self._fed)
+        synchronize(device)
+        seconds = (time.perf_counter() - started_s) / num
+        graph.take_loss()
+        return seconds, [value.detach().clone() for value in stepper.network.parameters()]
+
+    def eager(at: int) -> object:
+        return stepper.step(fed[at], size, mixing[at], number + at)
+
+    def replayed(at: int) -> None:
+        graph.step(handed[at])
+
+    if kept is not None:
+        record()
+        return kept
+    before = [value.detach().clone() for value in stepper.network.parameters()]
+    (_, once), (eager_s, again) = take(eager), take(eager)
+    put_back()
+    record()
+    take(replayed)
+    graph_s, third = take(replayed)
+    moved = max(_distance(before, once), 1e-30)
+    return judge(StepTrial(eager_s, graph_s, _distance(once, third) / moved, _distance(once, again) / moved), batch_size=size)
 
 
 def _distance(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
@@ -408,23 +383,3 @@ def judge(trial: StepTrial, *, batch_size: int) -> Choice:
         return Choice("step", EAGER, f"a CUDA graph of it gains too little ({shown})", evidence)
     agreed = f"the weights agree to {trial.apart:.2%} of the way they move"
     return Choice("step", GRAPH, f"recorded as a CUDA graph and repeated by one call: {shown}; {agreed}", evidence)
-
-
-def load_choice(folder: Path | None, identity: str) -> Choice | None:
-    """What this training began with; None where it has not chosen yet."""
-    file = None if folder is None else folder / FILE
-    if file is None or not file.exists():
-        return None
-    begun = f"delete {file.parent}: the run is trained anew"
-    with checksums.making_sense(file, try_=begun):
-        kept = checksums.load_checked_json(file, try_=begun)
-        if kept["identity"] != identity:
-            return None
-        return Choice("step", kept["step"], f"as this run began, kept in {FILE}", kept["evidence"])
-
-
-def save_choice(folder: Path | None, identity: str, choice: Choice) -> None:
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = {"identity": identity, "step": choice.value, "reason": choice.reason, "evidence": choice.evidence}
-        checksums.save_checked_json(folder / FILE, kept)
