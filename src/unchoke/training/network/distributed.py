@@ -1,9 +1,9 @@
 """One training in several processes: started by us (`--devices 2`), or by a launcher such as torchrun around the whole command.
 
 In: a training as a value (`training_job.py`). The processes we start run it together, their leader tells what happens through a
-file of JSON lines, and when they are done the job's folder holds the result, and where the leader's time went; the caller then
-finds the training finished. Under a launcher, every process runs the whole command, on one machine or on several that share the
-workspace: the leader prepares everything alone and hands the job to the others, who do nothing else and write nothing.
+file of JSON lines, and when they are done the job's folder holds the result; the caller then finds the training finished. Under
+a launcher, every process runs the whole command, on one machine or on several that share the workspace: the leader prepares
+everything alone and hands the job to the others, who do nothing else and write nothing.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from unchoke.training.network.training_job import TrainingJob, run_job
 _RESTARTS = 3
 _LOOK_EVERY_S = 0.2
 _ENDED = "ended.json"
-_TIMELINE = "timeline.json"
+"""How the processes ended: where the leader's time went, or an error of ours."""
 _READ = 8
 """Samples that are read on trial, spread over all of them."""
 
 
-def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> TrainingJob:
-    """Run `job` in `num` processes; return it as the caller should go on with it: alone, its training finished in its folder."""
+def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Timeline:
+    """Run `job` in `num` processes, until its training is finished in its folder; return where the leader's time went."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -64,7 +64,7 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
         )
     refuse_more_than_batch(num, job)
     lines, before = folder / "events.jsonl", tempfile.tempdir
-    lines.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lines.write_text("", encoding="utf-8")
     (folder / _ENDED).unlink(missing_ok=True)
     try:
@@ -86,8 +86,7 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
     except SignalException:
         raise stopped() from None
     except ChildFailedError as error:
-        if (told := _told_end(folder)) is not None:
-            raise told from error
+        _take_end(folder)
         rank, failure = error.get_first_failure()
         found = out_of_memory(failure.exitcode) or out_of_memory(str(failure.message))
         if found is None:
@@ -101,9 +100,9 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
         ) from error
     finally:
         tempfile.tempdir = before
-    if (told := _told_end(folder)) is not None:
-        raise told
-    return job
+    timeline = _take_end(folder)
+    assert timeline is not None, "the leader wrote it last"
+    return timeline
 
 
 def refuse_more_than_batch(num: int, job: TrainingJob) -> None:
@@ -139,31 +138,25 @@ def take_part(job: TrainingJob, lines: str) -> None:
         try:
             done = run_job(_own_part(job), on_event=tell if ranks.leads else ignore, stop=lambda: requests.requested, ranks=ranks)
             if ranks.leads:
-                atomic.write_json(ended.with_name(_TIMELINE), done.timeline.to_dict())
+                atomic.write_json(ended, {"timeline": done.timeline.to_dict()})
         except UnchokeError as error:
-            atomic.write_json(ended, [type(error).__name__, error.what, error.code, error.why, error.try_])
+            told = {"what": error.what, "code": error.code, "why": error.why, "try_": error.try_}
+            atomic.write_json(ended, {"kind": type(error).__name__, "error": told})
             if not isinstance(error, Interrupted):
                 raise
 
 
-def take_timeline(job: TrainingJob) -> Timeline:
-    """Where the time of the leader went that has just finished `job`; the file it left goes."""
-    assert job.folder is not None, "processes that train together meet in a folder"
-    file = job.folder / _TIMELINE
-    found = Timeline.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    file.unlink()
-    return found
-
-
-def _told_end(folder: Path) -> UnchokeError | None:
-    """The error of ours that ended the processes, if one did."""
+def _take_end(folder: Path) -> Timeline | None:
+    """Where the leader's time went, or the error of ours that ended the processes; None where they were ended from outside."""
     file = folder / _ENDED
     if not file.exists():
         return None
-    kind, what, code, why, try_ = json.loads(file.read_text(encoding="utf-8"))
+    found = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()
-    kinds: dict[str, type[UnchokeError]] = {one.__name__: one for one in (DataError, MachineError, UsageError, Interrupted)}
-    return kinds[kind](what, code=code, why=why, try_=try_)
+    if "error" in found:
+        kinds: dict[str, type[UnchokeError]] = {one.__name__: one for one in (DataError, MachineError, UsageError, Interrupted)}
+        raise kinds[found["kind"]](found["error"].pop("what"), **found["error"])
+    return Timeline.from_dict(found["timeline"])
 
 
 def _own_part(job: TrainingJob) -> TrainingJob:
@@ -240,17 +233,13 @@ def why_unfit(job: TrainingJob, place: MeetingPlace, *, writes: bool = False) ->
 
 @dataclass(frozen=True)
 class Errand:
-    """What the leader hands to everyone: a job, with what other machines compare themselves with."""
+    """What the leader hands to everyone: a job, with what other machines compare themselves with. Without a job there is no more
+    to train: the command is over, or ended with an error.
+    """
 
-    job: TrainingJob
-    place: MeetingPlace | None
-
-
-@dataclass(frozen=True)
-class Farewell:
-    """There is no more to train: the command is over, or ended with an error."""
-
-    error: UnchokeError | None
+    job: TrainingJob | None = None
+    place: MeetingPlace | None = None
+    error: UnchokeError | None = None
 
 
 @dataclass
@@ -287,7 +276,7 @@ class Participant:
         if self.ranks.world == 1:
             return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
         with nullcontext() if self.ranks.world == self.neighbours else meeting_place(job) as place:
-            self._tell(Errand(job, place))
+            self.ranks.gather(Errand(job, place), self.line)
             unfit = list(filter(None, self.ranks.gather("")))
         if unfit:
             raise MachineError(
@@ -308,15 +297,18 @@ class Participant:
 
     def follow(self) -> int:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
-        while isinstance(errand := self._tell(None)[0], Errand):
-            job, place = errand.job, errand.place
+        while (job := (errand := self._hear()).job) is not None:
+            place = errand.place
             if any(self.ranks.gather("" if place is None else why_unfit(job, place))):
                 continue  # the leader says so, for all
             with suppress(Interrupted), stop_requests(lambda: None) as requests:  # that, too, the leader says
                 run_job(_own_part(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
-        if errand is not None and errand.error is not None:
+        if errand.error is not None:
             raise errand.error
         return self.ranks.rank
+
+    def _hear(self) -> Errand:
+        return self.ranks.gather(Errand(), self.line)[0]
 
     def release(self, error: BaseException | None = None) -> None:
         """The leader's last call: there is no more to train. In the middle of a training there is nobody to hear it."""
@@ -325,10 +317,7 @@ class Participant:
         if error is not None and not isinstance(error, UnchokeError):
             why, try_ = f"{type(error).__name__}: {error}", "what it printed says more"
             error = MachineError("the leading process failed", code="leader-failed", why=why, try_=try_)
-        self._tell(Farewell(error))
-
-    def _tell(self, errand: Errand | Farewell | None) -> list[Errand | Farewell | None]:
-        return self.ranks.gather(errand, self.line)
+        self.ranks.gather(Errand(error=error), self.line)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.head_trainer import keeping_choices
-from unchoke.training.network.distributed import Participant, run_on_devices, take_timeline
+from unchoke.training.network.distributed import Participant, run_on_devices
 from unchoke.training.network.loop_choices import choose_feeding
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.node_training import NodeTraining
@@ -141,7 +141,7 @@ def run_training_job(session: Session, job: TrainingJob) -> LoopResult:
     tell, profiler, timeline = keeping_choices(session), session.profiler or NO_PROFILER, None
     part = session.part if isinstance(session.part, Participant) else Participant()
     if session.num_started > 1 and not session.trains_on_nodes:
-        timeline = take_timeline(run_on_devices(job, session.num_started, on_event=tell))
+        timeline = run_on_devices(job, session.num_started, on_event=tell)
     with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
         if session.trains_on_nodes:
             cluster, settings = session.cluster, session.settings

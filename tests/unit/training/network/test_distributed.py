@@ -66,7 +66,7 @@ def test_two_processes_end_as_one(photos: Path, tiny_weights: Path, tmp_path: Pa
     assert any(getattr(event, "stage", "") == "train" and getattr(event, "done", 0) for event in told)
     assert left_by_the_launcher(temporary) == []
     left = {file.name for file in (two.folder / "checkpoints").iterdir()}
-    assert not left & {"events.jsonl", "ended.json", "timeline.json"}
+    assert not left & {"events.jsonl", "ended.json"}
     leader = two.record["timeline"]["train"]
     assert {"forward", "backward", "exchange", "optimizer"} <= {row["stage"] for row in leader["stages"]}
     assert [row["epoch"] for row in leader["epochs"]] == [row["epoch"] for row in history(two)]
