@@ -72,7 +72,6 @@ def measure(work: Path, photos: Path, cut: str, *, minutes: float, rounds: int) 
         kept=kept,
         unequal_kept=[name for name in kept if "unequal" in switches[name]["reason"]],
         tuning={"asked_s": 60 * minutes, "said_s": result["seconds"], "wall_s": wall_s},
-        head_room={part["name"]: part["head_room"] for part in result["parts"]},
         together={part["name"]: part["whole"] for part in result["parts"]},
         **figures,
     )

@@ -25,7 +25,7 @@ from unchoke.training.data import Problem
 from unchoke.training.fit import extract
 from unchoke.training.network.loop_choices import TrainedPart, choose_feeding, choose_loop
 from unchoke.training.network.prepare_pixels import prepare_pixels
-from unchoke.tuning.tune_result import LoadingCost, TuneResult
+from unchoke.tuning.tune_result import TuneResult
 
 if TYPE_CHECKING:
     from tests.unit.commands.conftest import Kept
@@ -96,18 +96,6 @@ def test_no_time_and_masks_are_refused(photos: Path, tmp_path: Path) -> None:
         unchoke.tune(photos, minutes=0, out=tmp_path, on_event=ignore)
     with refused("option-needs-masks", "pyramid"):
         unchoke.tune(photos, out=tmp_path, on_event=ignore, cut="pyramid")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "loading", "recovered"),
-    [((1.0, 0.8, 0.5, 0.45), 0.2, 0.75), ((1.0, 0.995, 0.5, 0.5), 0.005, None), ((1.0, 0.5, 1.2, 0.5), 0.5, 0.0)],
-)
-def test_head_room_is_what_loading_costs(
-    seconds: tuple[float, float, float, float], loading: float, recovered: float | None
-) -> None:
-    room = LoadingCost(*seconds)
-    assert room.loading_share == pytest.approx(loading)
-    assert room.recovered_share == (None if recovered is None else pytest.approx(recovered))
 
 
 PROBLEM = Problem("classification", ("a", "b"), np.arange(200) % 2, {"train": np.arange(200)}, [str(n) for n in range(200)])

@@ -71,9 +71,9 @@ def train_switches(settings: Settings, now: TrainSetup, about: Circumstances, *,
         Switch("channels_last", (not now.channels_last,), why_not=no_convolutions),
         Switch("sub_batch", sizes, why_not=undivided, ladder=True),
         Switch("threads", fewer, why_not=no_threads if about.on_cpu else "does not apply: the device computes", ladder=True),
-        Switch("cache", caches, why_not=no_cache, loads=True),
-        Switch("workers", loaders, loads=True),
-        Switch("pin_memory", (not now.pin_memory,), why_not=no_copies, loads=True),
+        Switch("cache", caches, why_not=no_cache),
+        Switch("workers", loaders),
+        Switch("pin_memory", (not now.pin_memory,), why_not=no_copies),
         Switch("keep_freed_memory", (not now.keep_freed_memory,), why_not=no_glibc),
         Switch("compile", (True,), why_not="on already" if now.compile else _no_compiler(on_cpu=about.on_cpu), apart=True),
     ]
@@ -113,9 +113,9 @@ def frozen_switches(settings: Settings, now: FrozenSetup, work: FrozenWork, labe
     stream_counts = tuple(num for num in (2 * now.engine_streams, now.engine_streams // 2) if num)
     engine = Switch("engine", others, why_not=no_engine)
     sizes = [
-        Switch("decode_scale", scales, why_not=no_scale, loads=True),
+        Switch("decode_scale", scales, why_not=no_scale),
         Switch("encode_batch", batches, why_not="" if batches else "too few pictures to fill other batches"),
         Switch("engine_streams", stream_counts, why_not=no_streams),
-        Switch("decode_threads", (now.engine_streams,) if streams else (2 * max(1, now.decode_threads),), loads=True),
+        Switch("decode_threads", (now.engine_streams,) if streams else (2 * max(1, now.decode_threads),)),
     ]
     return [*sizes, engine] if now.engine == labels[0] else [engine, *sizes]

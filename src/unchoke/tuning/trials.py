@@ -19,17 +19,14 @@ from unchoke.core.events import OnEvent, Progress
 from unchoke.core.tuned import Verdict
 from unchoke.core.units import format_count, format_seconds
 from unchoke.tuning.compare import MIN_PAIRS, Likeness, Speedup, compare
-from unchoke.tuning.tune_result import LoadingCost, TunedPart
+from unchoke.tuning.tune_result import TunedPart
 
 NO_TIME = "there was no time left for it: ask for more --minutes"
 _LONGEST_TRIAL_S = 25.0
 _WITH_SETUP = 1.5
 """What a trial takes with getting ready, as a multiple of what its measurements take."""
 _LOOKS = 3
-"""Pairs of measurements that tell what loading costs."""
 _CALIBRATION_SHARE = 0.05
-_LOOK_SHARE = 0.2
-"""Of the time left: it is not looked at if that would take more."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,6 @@ class Switch:
 
     `why_not` says why nothing is tried. On a `ladder`, a value is tried only while the one before it was kept. What is tried
     `apart` runs in a process of its own, which can be ended; every run pays for getting it ready, and must gain more than that.
-    `loads`: it can only make loading faster.
     """
 
     name: str
@@ -46,7 +42,6 @@ class Switch:
     why_not: str = ""
     ladder: bool = False
     apart: bool = False
-    loads: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +57,8 @@ class Attempt:
 class Work(Protocol):
     """Something that is done over and over, and may be done in several ways: set-ups, frozen values with a field per switch.
 
-    `timed` gives a warm function that does a piece of the work and returns the seconds of each sample, `free` the same with
-    loading free. `alike` compares numbers with those of the plain way; `let_go` forgets what other ways than these need.
+    `timed` gives a warm function that does a piece of the work and returns the seconds of each sample. `alike` compares numbers
+    with those of the plain way; `let_go` forgets what other ways than these need.
     """
 
     block_s: float
@@ -75,7 +70,6 @@ class Work(Protocol):
     def changed(self, setup: Any, name: str, value: Any) -> Any: ...
     def alike(self, setup: Any) -> Likeness: ...
     def timed(self, setup: Any) -> Callable[[], float]: ...
-    def free(self, setup: Any) -> Callable[[], float]: ...
     def let_go(self, *but: Any) -> None: ...
 
 
@@ -155,29 +149,12 @@ class PartTuner:
             start, reason = plain, f"as it was, the numbers were unequal: {likeness.text}"
             now = {name: getattr(before, name) for name in vars(plain)}
             self.trials += [Verdict(k, "kept", reason, now=now[k], value=v) for k, v in vars(plain).items() if now[k] != v]
-        look_s = 2 * (_LOOKS + 1) * work.block_s
-        loading = self._look(start, look_s) if look_s < _LOOK_SHARE * self.deadline.left_s else None
         switches = switches_of(start)
-        if loading is not None and not LoadingCost(*loading).matters:
-            hidden = "nothing to gain: with loading free, a sample takes as long"
-            switches = [replace(one, why_not=one.why_not or hidden) if one.loads else one for one in switches]
-        after = self._try_all(start, switches, reserve_s=look_s if loading else 0.0)
-        after, whole = self._conclude(start, after, {one.name for one in switches if one.apart})
-        looked = loading
-        if loading and after != start:
-            looked = self._look(after, look_s) if self.deadline.left_s > look_s else None
-        room = LoadingCost(*loading, *(looked or (None, None))) if loading else None
-        spent_s = time.monotonic() - started_s
-        return TunedPart(self.name, self.trials, whole, room, likeness.text, work.piece, spent_s)
+        whole = self._conclude(start, self._try_all(start, switches), {one.name for one in switches if one.apart})
+        return TunedPart(self.name, self.trials, whole, likeness.text, work.piece, time.monotonic() - started_s)
 
-    def _look(self, setup: Any, budget_s: float) -> tuple[float, float]:
-        """Seconds of a sample as it is, and with loading free, in turns."""
-        self.work.let_go(setup)
-        found = compare(self.work.timed(setup), self.work.free(setup), budget_s=budget_s, min_pairs=_LOOKS)
-        return found.plain_s, found.trick_s
-
-    def _try_all(self, start: Any, switches: Sequence[Switch], *, reserve_s: float) -> Any:
-        """The way that won. Earlier verdicts still hold; `reserve_s` of the time are left for what comes afterwards."""
+    def _try_all(self, start: Any, switches: Sequence[Switch]) -> Any:
+        """The way that won. Earlier verdicts still hold."""
         current = start
         may_change = {switch.name for switch in switches if not switch.why_not}
         known = [one for one in self.earlier if one.switch in may_change]
@@ -197,7 +174,7 @@ class PartTuner:
                 if value == getattr(current, switch.name):
                     continue
                 needed_s = _needed_s(self.work)
-                left_s = self.deadline.left_s - (0.0 if current == start else reserve_s + _WITH_SETUP * needed_s)
+                left_s = self.deadline.left_s - (0.0 if current == start else _WITH_SETUP * needed_s)
                 fair_s = max(min(_LONGEST_TRIAL_S, left_s / max(1, num_left - tried)), _WITH_SETUP * needed_s)
                 budget_s = left_s if switch.apart else min(left_s, fair_s)
                 verdict = self._try(switch, value, start, current, budget_s=budget_s)
@@ -260,29 +237,29 @@ class PartTuner:
             first = (str(error).strip().splitlines() or [""])[0][:200]
             return f"does not fit in memory: {lack.message}" if lack else f"it fails: {type(error).__name__}: {first}"
 
-    def _conclude(self, start: Any, after: Any, apart: set[str]) -> tuple[Any, Speedup | None]:
+    def _conclude(self, start: Any, after: Any, apart: set[str]) -> Speedup | None:
         """The winner against the beginning, as a whole; without a gain everything stays as it was."""
         kept = {one.switch for one in self.trials if one.verdict == "kept" and getattr(start, one.switch) != one.value}
         if not kept:
-            return after, None
+            return None
         if self.direct is not None and self.direct[0] == after:
-            return after, self.direct[1]
+            return self.direct[1]
         found = self._attempt(start, start, after, apart=bool(kept & apart), budget_s=self.deadline.left_s)
         whole = None if isinstance(found, str) else found.compared
         if isinstance(found, str):
             why = found
         elif found.why_not or (whole is not None and whole.pairs < MIN_PAIRS):
-            return after, None  # no time: each was compared with those before it
+            return None  # no time: each was compared with those before it
         elif whole is None:
             why = f"together they are unequal: {found.likeness.text}"
         elif whole.low > 1:
-            return after, whole
+            return whole
         else:
             why = f"together they are not faster than before: {whole.text}"
         for place, one in enumerate(self.trials):
             if one.switch in kept and one.verdict == "kept":
                 self.trials[place] = replace(one, verdict="refused", reason=f"dropped: {why}")
-        return start, whole
+        return whole
 
 
 def untried(name: str, before: Any, switches: Sequence[Switch], why: str) -> TunedPart:

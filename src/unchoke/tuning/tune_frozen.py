@@ -131,12 +131,12 @@ class FrozenWork:
         """What is right: the features of some pictures, decoded in full, from plain torch in float32."""
         if self._reference is None:
             engine = TorchEngine(self.part, device=torch_device(self._session.policy))
-            self._reference = engine.encode(self._pixels(FULL, 0))
+            self._reference = engine.encode(self._pixels(FULL))
         return self._reference
 
     def alike(self, setup: FrozenSetup) -> Likeness:
         with self._as_extraction(setup):
-            found = self._engine(setup).encode(self._pixels(setup.decode_scale, 0))
+            found = self._engine(setup).encode(self._pixels(setup.decode_scale))
         agreement = compare(self.reference(), found)
         tolerance = ASKED_FOR_INT8 if setup.engine.endswith(":int8") else USUAL
         figures = {"mean_cosine": agreement.mean_cosine, "worst_centred": agreement.worst_centred}
@@ -166,22 +166,6 @@ class FrozenWork:
             self._warm.add(setup)
         return run
 
-    def free(self, setup: FrozenSetup) -> Callable[[], float]:
-        """The same with loading free: pictures that are decoded already."""
-        engine, pixels = self._engine(setup), self._pixels(setup.decode_scale, self._recipe.num_augmented)
-        per_picture = self._recipe.num_inputs
-        shown = np.resize(pixels, (self.num * per_picture, *pixels.shape[1:]))
-        parts = [shown[start : start + engine.batch] for start in range(0, len(shown), engine.batch)]
-
-        def run() -> float:
-            with self._as_extraction(setup), ThreadPoolExecutor(setup.engine_streams) as threads:
-                started_s = time.perf_counter()
-                list(threads.map(engine.encode, parts))
-                return (time.perf_counter() - started_s) / self.num
-
-        run()
-        return run
-
     def let_go(self, *but: FrozenSetup) -> None:
         wanted = {setup.key for setup in but}
         self._warm &= set(but)
@@ -201,8 +185,8 @@ class FrozenWork:
             self._engines[setup.key] = build_engine(self._session, self.part, setup.engine, sample=sample, tuning=tuning)
         return self._engines[setup.key]
 
-    def _pixels(self, decode_scale: str, num_augmented: int) -> Pixels:
-        recipe = replace(self._recipe, decode_scale=decode_scale, num_augmented=num_augmented)
+    def _pixels(self, decode_scale: str) -> Pixels:
+        recipe = replace(self._recipe, decode_scale=decode_scale, num_augmented=0)
         chosen = self.pictures[: self._pictures_for(_COMPARED)]
         return np.stack([view for one in chosen for view in load_views(one.path, one.sample_id, "", recipe)])
 

@@ -1,4 +1,4 @@
-"""What `unchoke tune` answers: verdicts, what was gained, how much of the head-room that is; as plain values and as text.
+"""What `unchoke tune` answers: verdicts and what was gained; as plain values and as text.
 
 Nothing here prints or measures.
 """
@@ -25,48 +25,15 @@ REPORTED = {
 }
 """Gains that are commonly reported: the first two by PyTorch, on data-centre GPUs, the others by tutorials."""
 _HEADER = ("switch", "reported", "now", "tried", "how fast (95 %)", "equal", "verdict")
-_LEAST_SHARE = 0.02
-"""Below this share of a step, loading is hidden behind computing as well as can be measured."""
-
-
-@dataclass(frozen=True)
-class LoadingCost:
-    """Seconds of a sample as it is and with loading free, before and after; the difference is what loading costs.
-
-    None where there was no time to look again.
-    """
-
-    before_s: float
-    free_before_s: float
-    after_s: float | None = None
-    free_after_s: float | None = None
-
-    @property
-    def loading_share(self) -> float:
-        """The head-room before: the share of the time that goes away if loading is free."""
-        return max(0.0, 1 - self.free_before_s / self.before_s)
-
-    @property
-    def matters(self) -> bool:
-        return self.loading_share >= _LEAST_SHARE
-
-    @property
-    def recovered_share(self) -> float | None:
-        """How much of the head-room was recovered; None where there was hardly any, or where it was not measured."""
-        if not self.matters or self.after_s is None or self.free_after_s is None:
-            return None
-        left_s = max(0.0, self.after_s - self.free_after_s)
-        return min(1.0, max(0.0, 1 - left_s / (self.before_s - self.free_before_s)))
 
 
 @dataclass(frozen=True)
 class TunedPart:
-    """One kind of work: every trial in order, the winner against the beginning, and the head-room."""
+    """One kind of work: every trial in order, and the winner against the beginning."""
 
     name: str
     trials: list[Verdict]
     whole: Speedup | None = None
-    head_room: LoadingCost | None = None
     equality: str = ""
     """How the numbers of the way before compare with those of plain float32."""
     piece: str = ""
@@ -74,14 +41,11 @@ class TunedPart:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        room = self.head_room
-        shares = {"loading_share": room.loading_share, "recovered_share": room.recovered_share} if room else {}
         return {
             "name": self.name,
             "unit": "images",
             "trials": [{"switch": one.switch, "reported": REPORTED.get(one.switch, ""), **one.to_dict()} for one in self.trials],
             "whole": asdict(self.whole) if self.whole else None,
-            "head_room": {**asdict(room), **shares} if room else None,
             "equality": self.equality,
             "piece": self.piece,
             "seconds": self.seconds,
@@ -173,14 +137,6 @@ def _render_part(part: Mapping[str, Any]) -> str:
         rates = [1 / whole[name] if whole[name] else 0.0 for name in ("plain_s", "trick_s")]
         before, after = (f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates)
         lines.append(f"together: {speed}, {before} → {after} images/s")
-    if room := part["head_room"]:
-        loading = f"head-room: loading takes {room['loading_share']:.0%} of the time"
-        if room["after_s"] is None:
-            lines.append(f"{loading} if nothing is tuned; there was no time to look again")
-        elif room["recovered_share"] is None:
-            lines.append(f"{loading}, so there is next to nothing to recover from it")
-        else:
-            lines.append(f"{loading} if nothing is tuned; {room['recovered_share']:.0%} of that was recovered")
     return "\n".join(lines).rstrip()
 
 

@@ -151,23 +151,6 @@ class ShortTraining(NetworkTraining):
         return np.resize(np.roll(self.train, -number * size), size)
 
 
-class RepeatingSource:
-    """A source whose batches are read once and shown again and again: what a step takes if loading is free."""
-
-    def __init__(self, source: InputSource) -> None:
-        self._source = source
-        self._read: dict[int, torch.Tensor] = {}
-        self.sample_shape, self.sample_bytes = source.sample_shape, source.sample_bytes
-
-    def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
-        if len(positions) not in self._read:
-            self._read[len(positions)] = self._source.read(positions, epoch, pin=pin)
-        return self._read[len(positions)]
-
-    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
-        return self._source.prepare(raw, positions, epoch)
-
-
 @dataclass(frozen=True, eq=False)
 class HeldActivations:
     """Activations of a few pictures, in memory; there may be more samples than rows, which then share them."""
@@ -257,11 +240,19 @@ class TrainWork:
     def timed(self, setup: TrainSetup) -> Callable[[], float]:
         if setup not in self._trainings:
             self._trainings[setup] = self._training(setup)
-        return self._runner(setup, self._trainings[setup])
+        training = self._trainings[setup]
 
-    def free(self, setup: TrainSetup) -> Callable[[], float]:
-        """The same steps with loading free: one batch is read once and shown again and again."""
-        return self._runner(setup, self._training(setup, repeated=True))
+        def run() -> float:
+            if self._enter(setup):
+                training.train_steps(1)  # threads and memory settle
+            found = training.train_steps(self.steps)
+            self.block_s += (found * self.steps * self.batch_size - self.block_s) / 4  # what a piece takes lately
+            return found
+
+        self._enter(setup)
+        if training.num_run == 0:
+            training.train_steps(1)  # which pays for what the first step pays
+        return run
 
     def let_go(self, *but: TrainSetup) -> None:
         self._trainings = {setup: training for setup, training in self._trainings.items() if setup in but}
@@ -280,21 +271,6 @@ class TrainWork:
             return Attempt(_UNKNOWN, why_not=why)
         raise MemoryError(found.fact)
 
-    def _runner(self, setup: TrainSetup, training: ShortTraining) -> Callable[[], float]:
-        """A function that runs a piece in this way, after one step that pays for what the first step pays."""
-
-        def run() -> float:
-            if self._enter(setup):
-                training.train_steps(1)  # threads and memory settle
-            found = training.train_steps(self.steps)
-            self.block_s += (found * self.steps * self.batch_size - self.block_s) / 4  # what a piece takes lately
-            return found
-
-        self._enter(setup)
-        if training.num_run == 0:
-            training.train_steps(1)
-        return run
-
     def _enter(self, setup: TrainSetup) -> bool:
         """Put the whole process in the state this way wants; whether it was in another."""
         wanted = (setup.threads, setup.keep_freed_memory)
@@ -310,11 +286,9 @@ class TrainWork:
         training = self._trainings[setup] = self._training(setup)
         return training.numbers()
 
-    def _training(self, setup: TrainSetup, *, repeated: bool = False) -> ShortTraining:
+    def _training(self, setup: TrainSetup) -> ShortTraining:
         """This way before its first step."""
         job, network, source = self.job, copy.deepcopy(self._network), self._source(setup.cache)
-        if repeated:
-            source = RepeatingSource(source)
         where = LoopContext(self._device, None, ignore, setup.workers, setup.pin_memory)
         loop = setup.loop(job.loop, self.batch_size)
         return ShortTraining(

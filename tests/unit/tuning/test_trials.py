@@ -55,9 +55,6 @@ class Pretended:
 
         return run
 
-    def free(self, setup: Way) -> Callable[[], float]:
-        return lambda: 0.5 * self.seconds(setup)
-
     def calibrate(self, setup: Way, *, budget_s: float) -> None:
         self.block_s = self.seconds(setup)
 
@@ -190,5 +187,3 @@ def test_wrong_usual_way_is_replaced_by_the_plain_one() -> None:
     assert (verdicts["kernel"].verdict, verdicts["kernel"].value) == ("kept", "plain")
     assert verdicts["threads"].verdict == "refused"
     assert len(warned) == 1
-    assert part.head_room is not None
-    assert part.head_room.loading_share == pytest.approx(0.5)

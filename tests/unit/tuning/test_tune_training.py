@@ -109,11 +109,6 @@ def test_bfloat16_is_close_but_not_equal_as_float32_is(prepared: Prepared) -> No
     assert found.figures["outputs"] > 1e-3
 
 
-def test_times_of_training_and_free_loading(prepared: Prepared) -> None:
-    _, work, now = prepared
-    assert all(0 < run() < 5 for run in (work.timed(now), work.free(now)))
-
-
 def test_a_trial_apart_gives_the_same_answer_or_is_ended(prepared: Prepared) -> None:
     _, work, now = prepared
     trick = replace(now, sub_batch=PART)
