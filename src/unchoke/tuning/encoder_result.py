@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from unchoke.core.choices import Choice
 from unchoke.core.errors import list_some
 from unchoke.core.record import Interval
-from unchoke.core.units import format_bytes, format_count, format_seconds
-from unchoke.runs.report.encoder_page import figure_title, format_figure
-from unchoke.runs.report.layout import columns, wrap
+from unchoke.core.units import format_count
+from unchoke.runs.report.encoder_page import encoder_table, format_figure
+from unchoke.runs.report.layout import wrap
 
 _SURE = 1.96
-_HEADER = ("encoder", "cut", "", "95 % interval", "log loss", "images/s", "per photo", "all photos")
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,11 @@ def is_better(score: EncoderScore, other: EncoderScore, groups: NDArray[np.int64
 def render_encoders(result: Mapping[str, Any]) -> str:
     """The table, the choice, and how to go on."""
     figure, percent = result["figure"], result["figure"] == "accuracy"
-    header = (*_HEADER[:2], figure_title(figure), *_HEADER[3:])
-    rows = [_row(score, int(result["num_photos"]), percent=percent) for score in result["encoders"]]
     about = f"Plain heads, cross-validated on {format_count(int(result['num_sampled']), 'photo')} of {result['num_photos']:,}"
     about += f", groups of {result['grouped_by']} kept whole" if result["grouped_by"] else ""
     constant = "always answering the commonest class" if figure == "accuracy" else "always answering the mean"
     parts = [f"{about}; {constant} gets {format_figure(result['constant'], percent=percent)}."]
-    parts.append(columns(rows, header=header, right=(2, 4, 5, 6, 7)))
+    parts.append(encoder_table(result).to_text())
     parts += [wrap(f"{name} was not tried: {reason}", indent="") for name, reason in result["skipped"].items()]
     choice = result["choice"]
     parts.append(wrap(f"Take {choice['value']}: {choice['reason']}.", indent=""))
@@ -154,21 +151,6 @@ def render_encoders(result: Mapping[str, Any]) -> str:
     ending = [("plot", result["page"]), ("kept", kept), ("next", result["next_command"])]
     parts.append("\n".join(f"{word}    {text}" for word, text in ending if text))
     return "\n\n".join(parts)
-
-
-def _row(score: Mapping[str, Any], num_photos: int, *, percent: bool) -> tuple[str, ...]:
-    rate, low, high = score["images_per_s"], score["low"], score["high"]
-    limits = " to ".join(format_figure(end, percent=percent) for end in (low, high) if end is not None)
-    return (
-        score["encoder"],
-        score["cut"],
-        format_figure(score["value"], percent=percent),
-        limits,
-        "" if score["log_loss"] is None else f"{score['log_loss']:.3f}",
-        "" if rate is None else f"{rate:,.0f}",
-        format_bytes(score["photo_bytes"]),
-        "" if rate is None else format_seconds(num_photos / rate),
-    )
 
 
 def _number(value: float | None) -> float:

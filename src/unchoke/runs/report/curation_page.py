@@ -13,7 +13,9 @@ from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.units import format_count, format_seconds
-from unchoke.runs.report.page import environment, make_thumbnail, page_parts
+from unchoke.runs.report.layout import visible
+from unchoke.runs.report.page import Block, Section, make_thumbnail, render_page
+from unchoke.runs.report.view import Table
 
 Thumbnails = Mapping[str, str]
 MOST_OF_KIND = 24
@@ -35,16 +37,23 @@ def save_curation_page(result: Mapping[str, Any], file: Path, thumbnails: Thumbn
 
 def render_curation_page(result: Mapping[str, Any], thumbnails: Thumbnails, kinds: Mapping[str, str]) -> str:
     """The whole page."""
-    counts = Counter(one["kind"] for one in result["findings"])
-    sections = [
-        {"kind": kind, "about": kinds.get(kind, ""), "count": counts[kind], "findings": [_shown(one, thumbnails) for one in some]}
-        for kind, some in _by_kind(result).items()
-    ]
-    about = f"{format_count(result['num_photos'], 'photo')}, {format_count(counts.total(), 'finding')}, "
-    about += f"{len(result['queue']):,} to decide, {format_seconds(result['seconds'])}"
-    kept = {"data": result["data"], "num_wrong": result["num_wrong"], "notes": result.get("notes", ()), "sections": sections}
-    parts = page_parts(styles=("report.css", "curation.css"), scripts=())
-    return environment().get_template("curation.html.j2").render(**parts, about=about, **kept)
+    counts, by_kind, sections = Counter(one["kind"] for one in result["findings"]), _by_kind(result), []
+    for kind, some in by_kind.items():
+        blocks: list[Block] = [("found", [_shown(one, thumbnails) for one in some])]
+        left = counts[kind] - len(some)
+        blocks += [("hint", f"{left} more are in findings.json.")] if left else []
+        sections.append(Section(kind, f"{kind}: {visible(kinds.get(kind, ''))}", kind, blocks))
+    rows = [(kind, f"{counts[kind]:,}", kinds.get(kind, "")) for kind in by_kind]
+    wrong = [f"About {result['num_wrong']} labels may be wrong, by confident learning."] if result["num_wrong"] else []
+    shown = {
+        "figure": f"{len(result['queue']):,}",
+        "caption": "to decide, as lines of corrections.csv; photos are never changed",
+        "sentences": [*wrong, *map(visible, result.get("notes", ())), *([] if sections else ["Nothing was found."])],
+        "table": Table(("kind", "findings", "what it is"), rows, right=(1,)) if rows else None,
+    }
+    found = format_count(counts.total(), "finding")
+    facts = [result["data"], format_count(result["num_photos"], "photo"), found, format_seconds(result["seconds"])]
+    return render_page({"title": "What to look at", "facts": facts}, shown, sections, style="curation.css")
 
 
 def _by_kind(result: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:

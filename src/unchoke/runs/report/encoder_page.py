@@ -13,9 +13,11 @@ from typing import Any
 from markupsafe import Markup
 
 from unchoke.core import atomic
-from unchoke.core.units import format_bytes
+from unchoke.core.units import format_bytes, format_seconds
 from unchoke.runs.report.charts import Scale, figure, label, line, nice_ticks, tag
-from unchoke.runs.report.page import environment, page_parts
+from unchoke.runs.report.layout import visible
+from unchoke.runs.report.page import Block, Section, render_page
+from unchoke.runs.report.view import Table
 
 _WIDTH, _HEIGHT = 640.0, 360.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60.0, 190.0, 24.0, 44.0
@@ -29,23 +31,45 @@ def save_encoder_page(result: Mapping[str, Any], file: Path) -> None:
 
 def render_encoder_page(result: Mapping[str, Any]) -> str:
     """The whole page."""
-    percent = result["figure"] == "accuracy"
-    choice = result["choice"]
-    return (
-        environment()
-        .get_template("encoders.html.j2")
-        .render(
-            **page_parts(styles=("report.css",), scripts=()),
-            figure=figure_title(result["figure"]),
-            about=f"{result['num_sampled']:,} of {result['num_photos']:,} photos, five folds, none of them of the test split",
-            chosen=f"Take {choice['value']}: {choice['reason']}.",
-            constant=format_figure(result["constant"], percent=percent),
-            chart=speed_chart(result["encoders"], percent=percent, title=figure_title(result["figure"])),
-            rows=[_cells(score, percent=percent) for score in result["encoders"]],
-            skipped=list(result["skipped"].items()),
-            next_command=result["next_command"],
+    percent, name, scores = result["figure"] == "accuracy", figure_title(result["figure"]), result["encoders"]
+    about = f"{result['num_sampled']:,} of {result['num_photos']:,} photos, five folds, none of them of the test split"
+    chosen = f"Take {visible(result['choice']['value'])}: {visible(result['choice']['reason'])}."
+    constant = f"One constant answer gets {format_figure(result['constant'], percent=percent)}."
+    shown = {
+        "figure": format_figure(scores[0]["value"], percent=percent),
+        "caption": f"{name} of plain heads, the best of {len(scores)}",
+        "sentences": [chosen, constant],
+    }
+    skipped: list[Block] = [("hint", f"{one} was not tried: {reason}") for one, reason in result["skipped"].items()]
+    blocks: list[Block] = [("wide", speed_chart(scores, percent=percent, title=name)), ("table", encoder_table(result)), *skipped]
+    next_: list[Block] = [("pre", result["next_command"])]
+    sections = [
+        Section("compared", f"{name[0].upper()}{name[1:]} against speed", "", blocks),
+        Section("next", "Next", "", next_),
+    ]
+    return render_page({"title": "Which encoder?", "facts": [about]}, shown, sections)
+
+
+def encoder_table(result: Mapping[str, Any]) -> Table:
+    """A line for each candidate, the best first."""
+    percent, rows = result["figure"] == "accuracy", []
+    for score in result["encoders"]:
+        rate, ends = score["images_per_s"], (score["low"], score["high"])
+        rows.append(
+            (
+                score["encoder"],
+                score["cut"],
+                format_figure(score["value"], percent=percent),
+                " to ".join(format_figure(end, percent=percent) for end in ends if end is not None),
+                "" if score["log_loss"] is None else f"{score['log_loss']:.3f}",
+                "" if rate is None else f"{rate:,.0f}",
+                format_bytes(score["photo_bytes"]),
+                "" if rate is None else format_seconds(result["num_photos"] / rate),
+            )
         )
-    )
+    figure = figure_title(result["figure"])
+    header = ("encoder", "cut", figure, "95 % interval", "log loss", "images/s", "per photo", "all photos")
+    return Table(header, rows, right=(2, 4, 5, 6, 7))
 
 
 def figure_title(figure: str) -> str:
@@ -55,18 +79,6 @@ def figure_title(figure: str) -> str:
 
 def format_figure(value: float | None, *, percent: bool) -> str:
     return "" if value is None else f"{100 * value:.1f} %" if percent else f"{value:.3f}"
-
-
-def _cells(score: Mapping[str, Any], *, percent: bool) -> dict[str, str]:
-    rate = score["images_per_s"]
-    return {
-        "encoder": score["encoder"],
-        "cut": score["cut"],
-        "value": format_figure(score["value"], percent=percent),
-        "limits": " to ".join(filter(None, (format_figure(score[end], percent=percent) for end in ("low", "high")))),
-        "rate": "" if rate is None else f"{rate:,.0f}",
-        "size": format_bytes(score["photo_bytes"]),
-    }
 
 
 def speed_chart(scores: Sequence[Mapping[str, Any]], *, percent: bool, title: str) -> Markup:
@@ -81,7 +93,10 @@ def speed_chart(scores: Sequence[Mapping[str, Any]], *, percent: bool, title: st
     height = max(_HEIGHT, _TOP + _LEGEND_PX * len(drawn))
     bottom = height - _BOTTOM
     y = Scale(ticks[0], ticks[-1], bottom, _TOP)
-    body = [part for tick in ticks for part in _grid(tick, y, percent=percent)]
+    body = []
+    for tick in ticks:
+        text = f"{100 * tick:g} %" if percent else f"{tick:g}"
+        body += [line(_LEFT, y(tick), _WIDTH - _RIGHT, y(tick), "grid"), label(text, _LEFT - 8, y(tick) + 4, anchor="end")]
     for number, (score, rate) in enumerate(zip(drawn, rates, strict=True)):
         body += _dot(score, x(rate) + (4 if score["cut"] == "blocks" else -4), y, percent=percent, number=number)
     shown = sorted({round(rate, 2) for rate in rates})
@@ -89,11 +104,6 @@ def speed_chart(scores: Sequence[Mapping[str, Any]], *, percent: bool, title: st
     body.append(label("images a second →", _WIDTH - _RIGHT, height - 6, anchor="end", class_="label soft"))
     described = "; ".join(f"{one['encoder']} {one['cut']}: {format_figure(one['value'], percent=percent)}" for one in drawn)
     return figure("encoders", f"{title} against speed", described, body, width_px=_WIDTH, height_px=height)
-
-
-def _grid(tick: float, y: Scale, *, percent: bool) -> list[Markup]:
-    text = f"{100 * tick:g} %" if percent else f"{tick:g}"
-    return [line(_LEFT, y(tick), _WIDTH - _RIGHT, y(tick), "grid"), label(text, _LEFT - 8, y(tick) + 4, anchor="end")]
 
 
 def _dot(score: Mapping[str, Any], x: float, y: Scale, *, percent: bool, number: int) -> list[Markup]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
 from unchoke.core.findings import rank
@@ -18,7 +18,7 @@ from unchoke.core.metrics import BEST_BY, LOSSES, METRICS, find_metric, format_m
 from unchoke.core.units import format_count, format_number
 from unchoke.runs.report import charts, summary, view
 from unchoke.runs.report.json import load_record
-from unchoke.runs.report.page import environment, page_parts, safe_thumbnail
+from unchoke.runs.report.page import Block, Section, render_page, safe_thumbnail
 from unchoke.runs.report.text import count_findings
 from unchoke.runs.report.two_classes import ThresholdCurves, load_threshold_curves
 from unchoke.runs.report.view import Table, format_value
@@ -36,19 +36,6 @@ _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _CURVES = tuple(metric for metric in METRICS if metric.curve)
 _HISTORY = ("train_loss", "val_loss", *(metric.of_validation for metric in _CURVES), "lr")
 _SPLITS = ("train", "val", "test")
-Block = tuple[str, Any]
-"""What is shown, and how: `p`, `hint`, `h3`, `pre`, `table`, `details`, `facts`, `charts`, `findings`, …"""
-
-
-class Section(NamedTuple):
-    """`missing` is what a record without it lacks, in words, for tasks of one of `kinds`; of any task where none is named."""
-
-    name: str
-    title: str
-    link: str
-    blocks: list[Block]
-    missing: str = ""
-    kinds: Sequence[str] = ()
 
 
 def render_report(record: RunRecord, folder: Path | None = None) -> str:
@@ -57,19 +44,8 @@ def render_report(record: RunRecord, folder: Path | None = None) -> str:
     found, kind = list(_sections(record, thresholds)), record.task.kind or "classification"
     result = result_parts(record)
     missing = [one.missing for one in found if one.missing and not one.blocks and (not one.kinds or kind in one.kinds)]
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            **page_parts(styles=("report.css",), scripts=("report.js",)),
-            heading=heading(record),
-            result=result,
-            sections=[section for section in found if section.blocks],
-            missing=[*([] if result else ["metrics"]), *missing],
-            notes=record.notes,
-            data="",
-        )
-    )
+    missing = missing if result else ["metrics", *missing]
+    return render_page(heading(record), result, [one for one in found if one.blocks], missing=missing, notes=record.notes)
 
 
 def save_report(run_folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """What every HTML page of ours has in common: one file, its style and script inside, and a policy that allows these two alone.
 
-In: names of files below `templates/`, and pictures. Out: the environment that renders them with everything escaped, the parts of
-a page, and pictures as text (data URIs) that it can hold.
+In: a heading, a result, sections of blocks, each a kind and what `blocks.html.j2` shows of it; and pictures. Out: the page with
+everything escaped, and pictures as text (data URIs) that it can hold.
 The policy holds even for text that slipped through: a script that the page did not bring cannot run, and nothing is fetched.
 """
 
@@ -11,9 +11,10 @@ import base64
 import hashlib
 import io
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unchoke.runs.report.layout import visible
 
@@ -25,6 +26,40 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).parent / "templates"
 _JPEG_QUALITY = 80
 _DATA_URI = re.compile(r"data:image/(jpeg|png);base64,[A-Za-z0-9+/]+={0,2}")
+Block = tuple[str, Any]
+"""What is shown, and how: `p`, `hint`, `h3`, `pre`, `table`, `details`, `facts`, `charts`, `findings`, …"""
+
+
+class Section(NamedTuple):
+    """`missing` is what a record without it lacks, in words, for tasks of one of `kinds`; of any task where none is named."""
+
+    name: str
+    title: str
+    link: str
+    blocks: list[Block]
+    missing: str = ""
+    kinds: Sequence[str] = ()
+
+
+def render_page(
+    heading: Mapping[str, Any],
+    result: Mapping[str, Any] | None,
+    sections: Sequence[Section],
+    *,
+    style: str = "",
+    script: str = "",
+    missing: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    data: str = "",
+) -> str:
+    """A whole page. `heading` has a `title` and `facts`; `result` a `figure`, its `caption`, `sentences`, and a `table`.
+
+    `style` and `script` come on top of those of every page; `data` is what the script reads.
+    """
+    styles, scripts = ("report.css", *([style] if style else [])), ("report.js", *([script] if script else []))
+    result = None if result is None else {"bar": "", "table": None, **result}
+    shown = {"heading": heading, "result": result, "sections": sections, "missing": missing, "notes": notes, "data": data}
+    return environment().get_template("report.html.j2").render(**page_parts(styles=styles, scripts=scripts), **shown)
 
 
 @cache

@@ -17,9 +17,8 @@ from markupsafe import Markup
 from unchoke.core import atomic
 from unchoke.core.units import format_bytes
 from unchoke.runs.report.charts import Series, line_chart
-from unchoke.runs.report.html import Block, Section
 from unchoke.runs.report.layout import shorten, visible
-from unchoke.runs.report.page import environment, page_parts
+from unchoke.runs.report.page import Block, Section, render_page
 from unchoke.runs.trace.trace_record import EventStrip, MemoryLine, TraceDiff, TraceRecord, compare_traces, read_trace
 from unchoke.runs.trace.trace_steps import WHOLE
 from unchoke.runs.trace.trace_text import (
@@ -82,22 +81,10 @@ def render_trace_html(record: TraceRecord, diff: TraceDiff | None = None) -> str
         "figure": format_us(sum(means.values())),
         "caption": "the whole recording" if whole else "the mean step",
         "sentences": [visible(sentence) for sentence in sentences],
-        "bar": "",
         "table": stage_table(record),
     }
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            **page_parts(styles=("report.css", "trace.css"), scripts=("report.js", "trace.js")),
-            heading={"title": record.about.file, "facts": about_facts(record)},
-            result=result,
-            sections=list(_sections(record, diff)),
-            missing=[],
-            notes=[],
-            data=embed(record),
-        )
-    )
+    heading, sections = {"title": record.about.file, "facts": about_facts(record)}, list(_sections(record, diff))
+    return render_page(heading, result, sections, style="trace.css", script="trace.js", data=embed(record))
 
 
 def _sections(record: TraceRecord, diff: TraceDiff | None) -> Iterator[Section]:
