@@ -1,8 +1,8 @@
-# make demo   set up, then run the main job on real photos
+# make demo   install what the demo needs into .venv, then run the main job on real photos
 # make test   set up, then check style and types and run the tests that every change must pass, in under ten minutes
 # make test-all     the same and the campaigns: full matrices, hundreds of kills; before a release, and what docs/claims.md cites
 # make test-costs   what each test costs, into .costs.json; notes the slowest files, which then run first
-# make setup  only the set-up: .venv with everything the others need
+# make setup  .venv with everything that developing needs
 # make lint   style and types alone
 # make wheel-check  the wheel, installed into an empty environment without the constraints, runs the demo; downloads gigabytes
 # make docs   build the manual into site/, strictly; its search works without a network
@@ -16,25 +16,29 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')  # one more than cores: some tests wait
 BIN := .venv/bin
-INSTALLED := .venv/.installed
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
 .PHONY: setup demo test test-all test-costs lint compiled wheel-check docs pages pictures notebooks bench mlflow-page clean
 .DEFAULT_GOAL := test
 
-setup: $(INSTALLED)
+setup: .venv/.dev
 
-$(INSTALLED): pyproject.toml constraints.txt
+# .venv/.demo and .venv/.dev say which extra was installed, and when.
+.venv/.%: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "error  no Python 3.11 or newer was found" >&2; \
 		echo "why    unchoke needs it, and '$(or $(PYTHON),python3)' is missing or older" >&2; \
-		echo "try    install Python 3.11, then: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+		echo "try    install Python 3.11, then: make $(or $(MAKECMDGOALS),test) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
+	@echo "installing unchoke[$*] into .venv; the log is .venv/install.log"
+	@$(BIN)/python -m pip install -c constraints.txt -e ".[$*]" >.venv/install.log 2>&1 || { \
+		tail -n 20 .venv/install.log >&2; \
+		echo "error  the packages could not be installed; the whole log is .venv/install.log" >&2; exit 1; }
 	@touch $@
 
-demo: setup
-	$(BIN)/unchoke demo
+demo: $(if $(wildcard .venv/.dev),.venv/.dev,.venv/.demo)
+	@$(BIN)/unchoke demo
+	@echo "        (first: source .venv/bin/activate)"
 
 lint: setup
 	$(BIN)/ruff check .

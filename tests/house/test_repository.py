@@ -91,7 +91,7 @@ def test_make_installs_when_dependencies_change(tmp_path: Path) -> None:
         return len((tmp_path / "installs.log").read_text().splitlines())
 
     assert [num_installs(), num_installs()] == [1, 1]
-    later = (tmp_path / ".venv" / ".installed").stat().st_mtime + 5
+    later = (tmp_path / ".venv" / ".dev").stat().st_mtime + 5
     os.utime(tmp_path / "constraints.txt", (later, later))
     assert num_installs() == 2
 

