@@ -15,7 +15,6 @@ from rasterio.transform import from_origin
 
 from errors import refused
 from unchoke.core.events import Event, Note, Progress, ignore
-from unchoke.scenes.tiling import tile_jobs
 from unchoke.scenes.tiling.tile import tile
 from unchoke.scenes.tiling.tile_result import TileResult
 
@@ -190,20 +189,6 @@ def test_threads_and_processes_write_the_same_bytes(scenes: Path, tmp_path: Path
     cut(scenes, tmp_path / "threads", workers=2)
     cut(scenes, tmp_path / "processes", workers=2, parallel="processes")
     assert tile_files(tmp_path / "one") == tile_files(tmp_path / "threads") == tile_files(tmp_path / "processes")
-
-
-def test_first_strips_tell_threads_from_processes(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_scene(scenes, "gamma", height=1200, width=16, seed=3, left=700_000.0)
-    monkeypatch.setattr(tile_jobs, "_TRIAL_PAYS_S", 0.0)
-    monkeypatch.setattr(tile_jobs, "_TRIAL_STRIPS", 1)
-    cut(scenes, tmp_path / "plain", tile_size=16)
-    told: list[Event] = []
-    result = cut(scenes, tmp_path / "tried", tile_size=16, workers=2, on_event=told.append)
-    assert {event.total for event in told if isinstance(event, Progress)} == {result.tiles}
-    choice = next(choice for choice in result.choices if choice.name == "parallel")
-    assert choice.value in {"threads", "processes"}
-    assert set(choice.evidence["values_per_s"]) == {"threads", "processes"}
-    assert tile_files(tmp_path / "tried") == tile_files(tmp_path / "plain")
 
 
 def test_truncated_band_is_named_and_others_tiled(scenes: Path, tmp_path: Path) -> None:

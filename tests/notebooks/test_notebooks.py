@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def test_features_are_extracted_job_by_job(kernel: str, photos: Path, out: Path,
     text = printed(execute("02_feature_extract_microjobs.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
     assert "30 samples checked: sound" in text
     assert "global_pool" in text
-    assert "(30, 1280)" in text
+    assert re.search(r"\(30, \d{3,}\)", text)
     assert len(list((out / "workspace" / "features").glob("*.done"))) == 1
     assert not list(out.glob("photos"))
 

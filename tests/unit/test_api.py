@@ -40,10 +40,13 @@ OF_TWO_WORDS = {
     "segment predict": "segment_predict",
     "segment train": "segment_train",
 }
-FUNCTIONS = sorted([*COMMANDS, *OF_TWO_WORDS.values(), "detach", "load_model"])
+FUNCTIONS = sorted([*COMMANDS, *OF_TWO_WORDS.values(), "detach", "list_encoders", "load_model"])
 CALLED = {"file": "path", "timeout": "timeout_s"}
 """Options of the command line whose keyword has another name."""
-SHOWN = {"json", "detach", "only_list", "markdown", "fix", "diff", "form", "output", "statistics", "explain", "list_rules"}
+SHOWN = {
+    *("json", "quiet", "verbose", "detach", "only_list", "markdown", "fix", "diff", "form", "output", "statistics", "explain"),
+    "list_rules",
+}
 """Options about what is printed, or that are functions of their own."""
 
 CLASSES = {name for name in unchoke.__all__ if not name.islower()}

@@ -42,6 +42,7 @@ class EncoderList:
     """The networks, and which of them need no download."""
 
     encoders: tuple[CuratedEncoder, ...] = ENCODERS
+    """The curated networks, smallest first."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"encoders": [{**asdict(one), "at_hand": is_at_hand(one)} for one in self.encoders]}

@@ -295,8 +295,8 @@ def test_disk_need_grows_with_samples_and_views() -> None:
     small, large, viewed = (
         estimate_need(num, num_views=views, default_encoder=True) for num, views in ((1000, 1), (50_000, 1), (1000, 4))
     )
-    assert large.disk_bytes - small.disk_bytes >= 49_000 * 1280 * 2
-    assert viewed.disk_bytes - small.disk_bytes == 3 * 1000 * 1280 * 2
+    assert large.disk_bytes - small.disk_bytes >= 49_000 * 2224 * 2
+    assert viewed.disk_bytes - small.disk_bytes == 3 * 1000 * 2224 * 2
     assert 0 < large.memory_bytes - small.memory_bytes < 100_000_000
     other = estimate_need(1000, num_views=1, default_encoder=False)
     assert other.disk_bytes > small.disk_bytes
