@@ -51,6 +51,9 @@ CODES = {  # what reviewers call it, and the rules that say it
     "cpu-metrics": {"host-sync"},
     "serial-map": {"no-prefetch"},
     "many-workers": {"few-workers"},
+    "ram": {"images-in-list"},
+    "per-sample-copy": {"per-sample-scan"},
+    "idg-workers": {"no-workers"},
     "unpicklable": {"unpicklable-dataset"},
     **{kind: {"per-sample-scan"} for kind in ("stat", "list", "open", "table-scan", "parse")},
 }

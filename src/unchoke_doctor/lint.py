@@ -72,8 +72,8 @@ class Found:
     @property
     def diff(self) -> list[str]:
         """The author's lines before and after the fix, as far as it can be written down."""
-        edits = self.edits or self.shown
-        return preview(self.cell, edits) if self.cell is not None and edits else []
+        cell, edits = self.cell, self.edits or self.shown
+        return preview(cell, [edit for edit in edits if edit.place.cell == cell.number]) if cell is not None else []
 
 
 @dataclass

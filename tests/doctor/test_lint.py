@@ -32,6 +32,15 @@ def codes(result: LintResult) -> set[str]:
     return {finding.code for finding in result.findings}
 
 
+def test_loaders_of_two_cells_are_shown_each_in_its_cell(tmp_path: Path) -> None:
+    head = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\n"
+    cell = "loader = DataLoader(ImageFolder(a), batch_size=32, shuffle=True)"
+    shorter = "loader = DataLoader(ImageFolder(a), batch_size=8)"
+    result = run_lint([write(tmp_path / "book.ipynb", book_of(f"{head}{cell}", f"\n\n{shorter}"))], select=["no-workers"])
+    (item,) = result.found
+    assert item.diff[0] == f"- {cell}" and len(item.diff) == 2
+
+
 # Notes, marks, evidence ---------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +88,7 @@ def test_same_place_and_stage_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_same_fact_at_several_places_is_one_finding(tmp_path: Path) -> None:
-    text = SLOW.replace("model =", "loader2 = DataLoader(data, batch_size=8)\nmodel =")
+    text = SLOW.replace("model =", "loader2 = DataLoader(data, batch_size=8)\nmodel =") + "\nprint(len(loader2))\n"
     found = [one for one in run_lint([write(tmp_path / "train.py", text)]).findings if one.code == "no-workers"]
     assert [(one.line, one.evidence["further"]) for one in found] == [(7, [{"cell": None, "line": 8}])]
 

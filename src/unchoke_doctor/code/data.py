@@ -430,9 +430,11 @@ _STEP_METHODS = ("__call__", "forward", "apply")
 _SAMPLE_METHODS = ("__getitem__", "__getitems__", "__data_generation", "_load_image", "load_image", "load_sample")
 _HANDED = {
     "map": 0, "numpy_function": 0, "py_function": 0, "interleave": 0, "from_generator": 0, "Lambda": 0, "DataLoader": 6,
-    "ImageFolder": 3, "DatasetFolder": 1, "ImageDataGenerator": 99, "with_transform": 0, "set_transform": 0,
+    "ImageFolder": 3, "DatasetFolder": 1, "ImageDataGenerator": 99, "with_transform": 0, "set_transform": 0, "DataBlock": 99,
 }  # fmt: skip
-_HANDED_WORDS = ("func", "map_func", "collate_fn", "loader", "transform", "preprocessing_function", "generator", "function")
+_HANDED_WORDS = (
+    "func", "map_func", "collate_fn", "loader", "transform", "preprocessing_function", "generator", "function", "get_x", "get_y",
+)  # fmt: skip
 
 
 @remembered

@@ -6,9 +6,11 @@ epoch of four minutes at 30 images a second on a Tesla T4 has one.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from unchoke_doctor.code.source import Cell, SourceFile
 
@@ -19,6 +21,10 @@ _KERAS_PLAIN = re.compile(r"(?P<steps>\d+)/(?P=steps)\s+(?:\[=+\]|━+)\s*-\s*(?
 _TQDM = re.compile(
     r"(?P<n>\d+)/(?P=n)\s*\[(?P<time>(?:\d+:)?\d+:\d\d)<(?:0?0:)?00:00,\s*(?P<rate>[\d.]+)\s*(?P<unit>\w+/s|s/\w+)"
 )
+# Bars that were interrupted: Keras tells what is left, tqdm also what has passed.
+_KERAS_LEFT = re.compile(r"(?P<n>\d+)/(?P<steps>\d+)\s+(?:\[=*>?\.*\]|━+)\s*-?\s*(?:ETA:\s*)?(?P<left>(?:\d+:)*\d+s?)(?=\s)")
+_TQDM_LEFT = re.compile(r"(?P<n>\d+)/(?P<steps>\d+)\s*\[(?P<past>(?:\d+:)?\d+:\d\d)<(?P<left>(?:\d+:)?\d+:\d\d),")
+_FASTAI_ROW = re.compile(r"^\s*\d+(?:\s+(?:[\d.]+|nan|None|#na#))+\s+(?P<time>(?:\d+:)?\d+:\d\d)\s*$", re.MULTILINE)
 _EPOCH_TIME = re.compile(
     r"epoch[^\n]{0,120}?(?:time|took|elapsed|duration|completed in|finished in|in)\b[^\n\d]{0,20}"
     r"(?:(?P<min>\d+)\s*m(?:in)?\w*[ ,:]*)?(?P<s>\d+(?:\.\d+)?)\s*(?:s\b|sec|\bs$|$|\))",
@@ -39,6 +45,7 @@ _IMAGES = (
     ),
     re.compile(r"^\W*(?:found|loaded|total)?\W*(\d{2,7}) (?:images|samples|pictures|photos)\b", re.IGNORECASE | re.MULTILINE),
 )  # fmt: skip
+_DATA_SETS = re.compile(r"train|data|(?:^|_)ds(?:_|$)|images|files|paths", re.IGNORECASE)
 _GPU = re.compile(
     r"\b(Tesla \w+|NVIDIA (?:GeForce |RTX |A|H|L|T)[\w -]*\w|GeForce [RG]TX \d+\w*(?: Ti)?|Quadro \w+|A100|V100|P100|RTX \d{4})"
     r"|(?<![\w'\"])cuda(?::\d)?(?=['\"\s)]|$)|device_type: ?\"?GPU|/device:GPU:\d|PhysicalDevice\(name='/physical_device:GPU"
@@ -46,7 +53,10 @@ _GPU = re.compile(
 _CPU = re.compile(
     r"^\s*(?:using |device:? ?|running on |training on )*(?:device\(type=)?['\"]?cpu['\"]?\)?\s*$", re.IGNORECASE | re.MULTILINE
 )
-_NO_CUDA = re.compile(r"(?:cuda|gpu)[^\n]{0,30}(?:not available|available\W+False|: ?False|unavailable)|no gpu", re.IGNORECASE)
+_NO_CUDA = re.compile(
+    r"gpus? available:?\s*0\b|(?:cuda|gpu)[^\n]{0,30}(?:not available|available\W+False|: ?False|unavailable)|no gpu",
+    re.IGNORECASE,
+)
 _WORKERS = re.compile(r"suggested max number of worker in current system is (\d+)")
 _MEMORY = re.compile(
     r"CUDA out of memory|OOM when allocating|ResourceExhaustedError|MemoryError|Unable to allocate [\d.]+ [GM]iB|Killed",
@@ -119,10 +129,14 @@ def _read_cell(seen: Outputs, number: int, cell: Cell) -> None:
         seen.epochs.setdefault(number, [total / max(1, count)] * max(1, count))
     elif number not in seen.epochs and number in seen.cells and (count := len(set(_EPOCH_LINE.findall(text)))) > 1:
         seen.epochs[number] = [seen.cells[number] / count] * count
+    found_in_words = False
     for sign in _IMAGES:
         found = [int(value) for value in sign.findall(text)]
+        found_in_words = found_in_words or bool(found)
         if found and (seen.images is None or sign is _IMAGES[0]):
             seen.images = max(seen.images or 0, *found)
+    if not found_in_words and (counts := list(_printed_counts(cell))):
+        seen.images = max(seen.images or 0, *counts)
     if gpu := _GPU.search(text):
         seen.gpu = seen.gpu or (gpu[1] or "GPU").strip()
     seen.on_cpu = seen.on_cpu or bool(_CPU.search(text)) or bool(_NO_CUDA.search(text))
@@ -134,6 +148,26 @@ def _read_cell(seen: Outputs, number: int, cell: Cell) -> None:
     seen.on_linux = seen.on_linux or bool(_LINUX.search(text))
 
 
+def _printed_counts(cell: Cell) -> Iterator[int]:
+    """Lengths of data sets that were printed, in any language: `print(f"… {len(train_set)}")`, `print("…", len(train_set))`."""
+    for call in ast.walk(cell.tree) if cell.tree is not None and "print" in cell.text and "len(" in cell.text else ():
+        match call:
+            case (
+                ast.Call(func=ast.Name(id="print"), args=[ast.JoinedStr(values=parts)])
+                | ast.Call(func=ast.Name(id="print"), args=parts)
+            ):
+                pass
+            case _:
+                continue
+        for before, part in pairwise(parts):
+            counted = part.value if isinstance(part, ast.FormattedValue) else part
+            match before, counted:
+                case ast.Constant(value=str(words)), ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]):
+                    sign = re.compile(re.escape(words.strip()) + r"\s*(\d+)\b")
+                    if words.strip() and _DATA_SETS.search(name) and (found := sign.search(cell.outputs)):
+                        yield int(found[1])
+
+
 def _epoch_times(text: str) -> Iterator[tuple[float, int]]:
     """Seconds and steps of each epoch that Keras, tqdm or a print shows; the first kind that is there counts."""
     keras = [(_keras_seconds(found["time"]), int(found["steps"])) for found in _KERAS.finditer(text)]
@@ -142,12 +176,23 @@ def _epoch_times(text: str) -> Iterator[tuple[float, int]]:
         yield from keras
         return
     printed = [(int(found["min"] or 0) * 60 + float(found["s"]), 0) for found in _EPOCH_TIME.finditer(text)]
+    if len(printed) < 2 and "train_loss" in text:
+        printed = [(_hms(found["time"]), 0) for found in _FASTAI_ROW.finditer(text)]
     if len(printed) > 1:
         yield from printed
         return
     bars = [(_hms(found["time"]), int(found["n"])) for found in _TQDM.finditer(text)]
+    bars = bars or [(_hms(found["past"]) + _hms(found["left"]), int(found["steps"])) for found in _TQDM_LEFT.finditer(text)]
+    if not bars and "poch" in text:
+        bars = [(_left_s(found), int(found["steps"])) for found in _KERAS_LEFT.finditer(text) if found["n"] != found["steps"]]
     most = max((steps for _, steps in bars), default=0)
     yield from ((seconds, steps) for seconds, steps in bars if steps == most and most > 1)
+
+
+def _left_s(bar: re.Match[str]) -> float:
+    """The seconds of an epoch by the pace of its bar at the moment it was interrupted."""
+    done, steps = int(bar["n"]), int(bar["steps"])
+    return _hms(bar["left"].rstrip("s")) * steps / max(1, steps - done)
 
 
 def _keras_seconds(text: str) -> float:

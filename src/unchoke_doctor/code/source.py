@@ -26,6 +26,7 @@ from unchoke_doctor.errors import UsageError
 LONGEST_CELL, LONGEST_LINE = 1_000_000, 200  # characters; what is longer, also line by line, is data and not code
 _LONGEST_OUTPUT = 200_000
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x08")  # colours and steps back
+_TAGS = re.compile(r"<[^<>]*>")
 Kind = Literal["code", "markdown", "raw"]
 _SHORT_NAMES = frozenset({"r", "sql", "html", "css", "js", "svg"})
 _NESTED_IMPORT = re.compile(r"^[ \t]+(?:from|import)\s|[:;][ \t]*(?:from|import)\s", re.MULTILINE)
@@ -239,6 +240,9 @@ def _outputs(raw: dict[str, Any]) -> str:
     parts: list[str] = []
     for output in _listed(raw.get("outputs")):
         text = _joined(_member(output, "text") or _member(output, "data", "text/plain"))[:_LONGEST_OUTPUT]
+        if text.startswith("<IPython.core.display.HTML"):  # tables of progress
+            table = " ".join(_joined(_member(output, "data", "text/html"))[:_LONGEST_OUTPUT].split())
+            text = _TAGS.sub(" ", table.replace("</tr>", "\n"))
         parts.append(text if text.endswith("\n") else f"{text}\n")
     lines = _ESCAPES.sub("", "".join(parts)[:_LONGEST_OUTPUT]).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -266,6 +266,9 @@ def _constant(program: Program, node: ast.AST) -> Any:
         case ast.Tuple() | ast.List() if len(node.elts) <= 16:
             parts = [value(program, part) for part in node.elts]
             return UNKNOWN if any(part is UNKNOWN for part in parts) else tuple(parts)
+        case ast.Call(func=ast.Name(id="min"), args=[_, _, *_]):  # at most the smallest that is known
+            bounds = [bound for part in node.args if (bound := number(program, part)) is not None]
+            return min(bounds, default=UNKNOWN)
         case ast.BinOp():
             return _computed(node.op, value(program, node.left), value(program, node.right))
     return UNKNOWN

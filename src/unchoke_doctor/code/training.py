@@ -271,7 +271,9 @@ _HANDFUL = 64
 
 
 def handful(program: Program, loop: ast.AST) -> bool:
-    """Does a loop surely take a few rounds: a small number, a list that is written out, a slice or sample of a few?"""
+    """Does a loop surely take a few rounds: a small number, a list that is written out, a slice or sample of a few, a `break`?"""
+    if isinstance(loop, LOOPS) and any(_breaks_early(program, part) for part in loop.body):
+        return True
     first = loop.generators[0].iter if isinstance(loop, COMPREHENSIONS) else getattr(loop, "iter", None)
     while isinstance(first, ast.Call) and first.args and program.last(first) in ("tqdm", "enumerate", "zip", "list"):
         first = first.args[0]  # a slice inside shows only here
@@ -290,3 +292,11 @@ def handful(program: Program, loop: ast.AST) -> bool:
         if count is not None and 0 <= count <= _HANDFUL:
             return True
     return False
+
+
+def _breaks_early(program: Program, part: ast.stmt) -> bool:
+    """`break`, or `if i >= 9: break`, as a statement of a loop's body."""
+    match part:
+        case ast.If(test=ast.Compare(ops=[ast.Gt() | ast.GtE() | ast.Eq()], comparators=[bound]), body=[*_, ast.Break()]):
+            return (number(program, bound) or _HANDFUL + 1) <= _HANDFUL
+    return isinstance(part, ast.Break)

@@ -7,6 +7,7 @@ A rule calls something a note only if the evidence shows that it costs little he
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,8 +28,22 @@ CODES = (
     "no-mixed-precision", "no-inference-mode", "per-sample-scan", "oversized-decode", "one-at-a-time", "images-in-list",
     "no-prefetch", "unpicklable-dataset", "host-sync",
 )  # fmt: skip
+_SLOW_IMAGES_S = 60.0
+"""Images per second of a training that a usual network on a GPU exceeds: below it waits for them."""
+_MANY_PIXELS = re.compile(r"unet|segment|deeplab|detect|rcnn|yolo|mask|gan\b|diffusion", re.IGNORECASE)
 _SHORT_S, _FEW_STEPS, _FEW_SAMPLES = 60.0, 100, 2_000
 """Seconds, steps and samples of a whole training below which nothing in it is worth a change."""
+
+LARGE_NETWORK = re.compile(
+    r"vit_?(?:large|huge|l_|h_)\w*|vit-(?:large|huge)[\w-]*|swin_(?:b|l|large|base)\w*|resnet(?:101|152)\w*|convnext_(?:b|l|x)\w*|"
+    r"efficientnet[-_]?(?:v2_)?[bB]?[4-7lm]\b\w*|wide_resnet\w*|resnext101\w*|se_?resnext\w*",
+    re.IGNORECASE,
+)
+MEDIUM_NETWORK = re.compile(  # from a tenth of a second an image on a CPU
+    r"\bvit[-_]?b|vit-base|ViTFor|VisionTransformer|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
+    r"segformer|yolo|faster_?rcnn|maskrcnn",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -98,10 +113,37 @@ class Case:
             return shown
         return max(shown, training.epochs * epoch)
 
+    def stopped_at(self, training: Training) -> int | None:
+        """The last epoch that the saved outputs of a training show, where it is not the last of the code."""
+        number, epochs = self.cell(training), training.epochs or 0
+        cell = next((one for one in self.program.source.cells if one.number == number and number is not None), None)
+        if cell is None or epochs < 2 or "EarlyStopping" in self.texts or "patience" in self.texts:
+            return None
+        shown = [int(found) for found in re.findall(rf"^\W*[^\W\d]+\W{{1,3}}(\d+)\s*/\s*{epochs}\b", cell.outputs, re.MULTILINE)]
+        return max(shown) if shown and max(shown) < epochs else None
+
+    @cached_property
+    def computes_on_cpu(self) -> bool:
+        """The outputs show no GPU, and the network is one that takes longer there than an image takes to decode."""
+        heavy = LARGE_NETWORK.search(self.texts) or MEDIUM_NETWORK.search(self.texts)
+        return self.outputs.on_cpu and not self.outputs.gpu and heavy is not None
+
+    def loading_kind(self, kind: Kind) -> Kind:
+        """How serious slow loading is by the saved outputs: a note where a network on the CPU takes the time, a choke where an
+        epoch drags on though its network does not.
+        """
+        epoch = self.outputs.epoch_s()
+        if self.computes_on_cpu:
+            return "note"
+        heavy = LARGE_NETWORK.search(self.texts) or _MANY_PIXELS.search(self.texts)
+        images_s = self.outputs.images / epoch if epoch and self.outputs.images else 0
+        return "choke" if epoch and epoch >= _SHORT_S and 0 < images_s < _SLOW_IMAGES_S and not heavy else kind
+
     @cached_property
     def little(self) -> str:
         """Why nothing here is worth a change: outputs or code show a short training. Empty without evidence."""
-        total, images = self.outputs.training_s(), self.outputs.images
+        images, shown = self.outputs.images, [self.training_s(one) for one in self.trainings] or [self.outputs.training_s()]
+        total = max((one for one in shown if one is not None), default=None)
         if total is not None:
             return f"the saved outputs show {format_seconds(total)} of training" if total < _SHORT_S else ""
         if images is not None and self.epochs is not None and images * self.epochs < _FEW_SAMPLES:

@@ -19,6 +19,7 @@ _HEAD = re.compile(r"fc\b|classif|head|dense|output|linear|predictions|top", re.
 _KERAS_LAYERS = (
     "RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", "RandomContrast", "RandomBrightness", "RandomCrop",
 )  # fmt: skip
+_SMALL = re.compile(r"mobilenet|squeezenet|shufflenet|resnet18|efficientnet[-_]?b0|mnasnet", re.IGNORECASE)
 _FEWEST_EPOCHS, _MANY_EPOCHS = 3, 5
 """From when on it is worth a word, and where the validation images alone, which stay the same, are worth the change."""
 _Freeze = tuple[ast.AST, ast.expr, bool]
@@ -49,7 +50,7 @@ def check(case: Case) -> Iterator[Hit]:
             )
         often = f"each of {training.epochs} epochs" if training.epochs else "every epoch"
         said = f"`{name}` is frozen and {told}, yet {often} runs all images through it again"
-        brief = bool(steps) and training.epochs is not None and training.epochs < _MANY_EPOCHS
+        brief = bool(steps) and ((training.epochs or _MANY_EPOCHS) < _MANY_EPOCHS or bool(_SMALL.search(case.texts)))
         places = [freeze[0], *([training.node] if program.is_own(training.node) else [])]
         yield case.hit(places, said, fix, "note" if brief else "choke", frozen=name, augmentation=steps)
 
@@ -57,7 +58,7 @@ def check(case: Case) -> Iterator[Hit]:
 def _freezes(program: Program) -> Iterator[_Freeze]:
     """`p.requires_grad = False` for all parameters, `x.requires_grad_(False)`, `x.trainable = False`, a frozen TF Hub layer."""
     for attribute in ("requires_grad", "trainable"):
-        for target, value in program.stored.get(attribute, ()):
+        for target, value in reversed(program.stored.get(attribute, ())):  # a network that is made twice: the last one counts
             network = _owner(program, target)
             if network is not None and values(program, value) == [False] and not _is_partly(program, target):
                 yield target, network, attribute == "trainable"

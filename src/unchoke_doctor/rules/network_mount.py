@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from shlex import quote
 
 from unchoke_doctor.code.data import FLOWS, FOLDER_DATASETS, feeds, in_display, is_decode, loaders, pipeline
 from unchoke_doctor.code.program import COMPREHENSIONS, Program
@@ -45,7 +46,8 @@ def check(case: Case) -> Iterator[Hit]:
     if where:
         path = next(iter(places.values()))
         again = f"{often} reads its {where} from there{'' if often == 'every epoch' else ' once'}"
-        archive = f" (as one archive: `!cp {path.rstrip('/')}.zip /content/ && unzip -q …`)" if "drive" in path.lower() else ""
+        copy = f"!cp {quote(path.rstrip('/') + '.zip')} /content/ && unzip -q …"
+        archive = f" (as one archive: `{copy}`)" if "drive" in path.lower() else ""
         said = f"`{path}` is on a network mount and {again}: each file is a request over the network"
         fix = f"copy the data to the machine's own disk first{archive} and read it there"
         yield case.hit(places, said, fix, path=path, often=often)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from unchoke_doctor.code.data import sample_functions
 from unchoke_doctor.code.program import LOOPS, Program
-from unchoke_doctor.code.trace import origins, values
+from unchoke_doctor.code.trace import origins, value, values
 from unchoke_doctor.code.training import Training, own_node, torch_passes
 from unchoke_doctor.finding import Basis
-from unchoke_doctor.rules import Case, Hit
+from unchoke_doctor.rules import LARGE_NETWORK, MEDIUM_NETWORK, Case, Hit
 from unchoke_doctor.rules.one_at_a_time import loop_over_samples
 from unchoke_doctor.units import format_seconds
 
@@ -19,6 +19,7 @@ _MOVES = frozenset({
     "cuda", "to_device", "prepare", "set_default_device", "set_default_tensor_type", "to_empty", "data_parallel",
     "init_device_mesh",
 })  # fmt: skip
+_TAKES_DEVICE = ("dataloaders", "Learner", "Trainer", "train", "prepare")
 _EVERYWHERE = ("set_default_device", "set_default_tensor_type", "Accelerator", "Fabric")
 _LONG_S, _CPU_STEP_S = 600.0, 1.5
 """Seconds of a training that is worth moving, and of a step that no GPU needs for a usual batch."""
@@ -29,6 +30,7 @@ _LIKELY = re.compile(r"cuda|/content/|google\.colab|/kaggle/|\.\./input|\bgpu\b"
 def check(case: Case) -> Iterator[Hit]:
     program = case.program
     yield from _slow_pace(case)
+    yield from _forced(case)
     if not program.imports_any("torch") or program.calls_to(*_EVERYWHERE):
         return
     moves = [call for call in program.calls if is_move(program, call)]
@@ -62,6 +64,43 @@ def check(case: Case) -> Iterator[Hit]:
     yield case.hit(found, said, fix, "note" if no_gpu else "choke", basis=basis, device=device or "not shown", why_note=why)
 
 
+def _forced(case: Case) -> Iterator[Hit]:
+    """Loaders, networks or trainers that are given the CPU by name, in code that trains."""
+    program = case.program
+    last = max((program.order[one.node] for one in case.trainings), default=-1)
+    found: list[ast.AST] = []
+    for call in program.calls if case.trainings else ():
+        if program.is_own(call) and program.order[call] < last and not call.args[2:]:
+            words = {word.arg: word.value for word in call.keywords}
+            makes = program.last(call) in _TAKES_DEVICE or program.last(call).startswith("from_")
+            fixed = makes and any(_is_cpu(program, words[name]) for name in ("device", "accelerator") if name in words)
+            fixed = fixed or any(value(program, words[name]) is True for name in ("no_cuda", "use_cpu") if name in words)
+            moved = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "to" else None
+            learner = isinstance(moved, ast.Attribute) and moved.attr == "model" and len(call.args) == 1
+            if fixed or (learner and _is_cpu(program, call.args[0])):
+                found.append(call)
+    for target, held in program.stored.get("device", ()) if found else ():
+        found += [target] if program.is_own(target) and _is_cpu(program, held) else []
+    for node in program.order if case.trainings and "CUDA_VISIBLE_DEVICES" in case.texts else ():
+        match node:
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant("CUDA_VISIBLE_DEVICES"))], value=ast.Constant("" | "-1")):
+                found += [node] if program.is_own(node) else []
+    if found:
+        no_gpu = case.outputs.on_cpu and not case.outputs.gpu
+        said = f"`{program.text(found[0])}` keeps the training on the CPU on every machine, also on one with a GPU"
+        fix = (
+            "leave the device to the library, or choose it: `'cuda' if torch.cuda.is_available() else 'mps' if "
+            "torch.backends.mps.is_available() else 'cpu'`"
+        )
+        yield case.hit(found, said, fix, "note" if no_gpu else "choke")
+
+
+def _is_cpu(program: Program, expr: ast.expr) -> bool:
+    """`"cpu"` or `torch.device("cpu")`, whatever the machine has."""
+    texts = [program.text(end, 200) for end in origins(program, expr)]
+    return bool(texts) and all(re.fullmatch(r"""(?:torch\.device\()?['"]cpu(?::0)?['"]\)?""", text) for text in texts)
+
+
 def _slow_pace(case: Case) -> Iterator[Hit]:
     """A long training that ran on the CPU by the saved outputs: they say so, or a step took as long as only a CPU takes."""
     outputs = case.outputs
@@ -71,7 +110,8 @@ def _slow_pace(case: Case) -> Iterator[Hit]:
         if node is None or epoch is None or total is None or total < _LONG_S:
             continue
         step_s = epoch / steps if (steps := outputs.steps.get(cell or 0)) else 0.0
-        if outputs.on_cpu or (step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
+        known = MEDIUM_NETWORK.search(case.texts) or LARGE_NETWORK.search(case.texts)
+        if outputs.on_cpu or (known and step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
             said = f"this training ran on the CPU by its saved outputs, for {format_seconds(total)}"
             if not outputs.on_cpu:
                 said = f"a step took {step_s:.1f} s by the saved outputs, which show no GPU: the pace of a CPU"

@@ -23,7 +23,7 @@ _OTHER_SAVES = re.compile(
 _WEIGHTS = re.compile(r"model|net|state|weight|learn|clf|classifier", re.IGNORECASE)
 _PICTURES = re.compile(r"im(?:g|age)|fig|plot|pic|mask|frame|photo|overlay|patch|crop|thumb|doc", re.IGNORECASE)
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
-_LONG_S, _MANY_EPOCHS = {False: 180.0, True: 1200.0}, {False: 3, True: 20}
+_LONG_S, _MANY_EPOCHS = {False: 180.0, True: 900.0}, {False: 3, True: 10}
 """From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
 _FIXES = {
     "keras": "give `fit` `callbacks=[keras.callbacks.ModelCheckpoint('best.keras', save_best_only=True), "
@@ -53,7 +53,10 @@ def check(case: Case) -> Iterator[Hit]:
     at_end, lost = not never, never or lost
     node, training = max(lost, key=lambda one: one[1].epochs or 0)
     epochs, seconds = training.epochs, case.training_s(training)
-    if seconds is not None or epochs is not None:
+    stopped = case.stopped_at(training)
+    if stopped:
+        long = True
+    elif seconds is not None or epochs is not None:
         long = seconds >= _LONG_S[at_end] if seconds is not None else (epochs or 0) >= _MANY_EPOCHS[at_end]
     else:  # it goes through the data several times, though nothing here tells how often
         runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
@@ -63,6 +66,7 @@ def check(case: Case) -> Iterator[Hit]:
     if at_end:
         what = "nothing is saved before the training ends: a stop loses everything since its start"
     shown = [f"{epochs} epochs"] if epochs else []
+    shown += [f"the saved outputs stop in epoch {stopped}"] if stopped else []
     shown += [f"{format_seconds(seconds)} by the saved outputs"] if seconds else []
     model = program.text(training.model) if training.model is not None else "model"
     yield Hit(
@@ -70,7 +74,7 @@ def check(case: Case) -> Iterator[Hit]:
         what + (f" ({', '.join(shown)})" if shown else ""),
         _FIXES[training.kind].format(model=model),
         "choke" if long and not case.little else "note",
-        "outputs" if seconds is not None else "code",
+        "outputs" if seconds is not None or stopped else "code",
         {"epochs": epochs, "training_s": seconds, "saved_at_end": at_end},
         further=tuple(dict.fromkeys(other for other, _ in lost if other is not node)),
     )

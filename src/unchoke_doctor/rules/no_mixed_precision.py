@@ -6,23 +6,13 @@ import re
 from collections.abc import Iterator
 
 from unchoke_doctor.code.training import own_node
-from unchoke_doctor.rules import Case, Hit
+from unchoke_doctor.rules import LARGE_NETWORK, MEDIUM_NETWORK, Case, Hit
 from unchoke_doctor.rules.workers import check as check_workers
 
 _USED = re.compile(
     r"autocast|GradScaler|mixed_precision|mixed_float16|mixed_bfloat16|\bfp16|\bbf16|bfloat16|\.half\(|to_fp16|precision\s*=|\bamp\b|float16"
 )
 _TENSOR_CORES = re.compile(r"\bT4|V100|A100|A10\b|A6000|H100|H200|L4|L40|RTX|Titan V|TITAN RTX|A[2-6]000|P5000", re.IGNORECASE)
-_LARGE = re.compile(
-    r"vit_?(?:large|huge|l_|h_)\w*|vit-(?:large|huge)[\w-]*|swin_(?:b|l|large|base)\w*|resnet(?:101|152)\w*|convnext_(?:b|l|x)\w*|"
-    r"efficientnet[-_]?(?:v2_)?[bB]?[4-7lm]\b\w*|wide_resnet\w*|resnext101\w*|se_?resnext\w*",
-    re.IGNORECASE,
-)
-_MEDIUM = re.compile(
-    r"\bvit[-_]?b|vit-base|ViTFor|VisionTransformer|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
-    r"segformer|yolo|faster_?rcnn|maskrcnn",
-    re.IGNORECASE,
-)
 _LONG_S = 600.0
 _TORCH = (
     "run forward pass and loss under `torch.autocast('cuda', dtype=torch.float16)`, scale the loss with `torch.amp.GradScaler()`"
@@ -45,12 +35,12 @@ def check(case: Case) -> Iterator[Hit]:
     if training is None or node is None or _USED.search(case.texts):
         return
     gpu, total = case.outputs.gpu, case.training_s(training)
-    large = _LARGE.search(case.texts)
+    large = LARGE_NETWORK.search(case.texts)
     long = total is not None and total >= _LONG_S
     if _TENSOR_CORES.search(gpu):
         pays = long
     else:  # a GPU that is only called so may be any
-        named = bool(large or _MEDIUM.search(case.texts)) and "cuda" in case.texts
+        named = bool(large or MEDIUM_NETWORK.search(case.texts)) and "cuda" in case.texts
         pays = named and gpu in ("", "GPU") and (long or total is None) and not case.outputs.on_cpu
     pays = pays and (bool(large) or not any(hit.kind == "choke" for hit in check_workers(case)))
     where = (

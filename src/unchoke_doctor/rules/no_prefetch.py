@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from unchoke_doctor.code.data import feeds, is_decode, is_random, pipeline
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import MISSING, argument, origins
-from unchoke_doctor.finding import Kind
 from unchoke_doctor.fixes import add_keyword, append
 from unchoke_doctor.rules import Case, Edit, Hit
 
@@ -45,14 +44,14 @@ def check(case: Case) -> Iterator[Hit]:
         fix = "`map(…, num_parallel_calls=tf.data.AUTOTUNE)`, and `.prefetch(tf.data.AUTOTUNE)` at the end"
         yield case.hit(maps, said, fix, edits=edits if proven else (), shown=edits)
     elif ends:
+        kind = case.loading_kind("choke" if any(ends.values()) else "note")
         end = program.text(next(iter(ends)).func, 40)
         said = f"the pipeline that ends with `{end}` has no `prefetch`: the model waits while the next batch is made"
-        if any(ends.values()) and not cached:
+        if kind == "choke" and not cached:
             said += "; and no `cache`: the images are decoded anew in every epoch"
         fix = (
             "end it with `.prefetch(tf.data.AUTOTUNE)`; put `.cache()` before random steps if the decoded images fit into memory"
         )
-        kind: Kind = "choke" if any(ends.values()) else "note"
         proven = not re.search(r"class_names|file_paths", case.texts)  # attributes that only the first dataset has
         yield case.hit(ends, said, fix, kind, edits=tuple(added) if proven else (), shown=tuple(added))
 

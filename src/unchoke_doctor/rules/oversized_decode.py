@@ -113,7 +113,7 @@ def _full_size(case: Case) -> Iterator[Hit]:
         if edge <= 512:
             said = f"`{program.text(own[0])}` decodes every image at full size for an input of {edge} px, in every epoch"
             fix = "if the files are more than twice as large as that, resize them once and train on the copies"
-            yield Hit(own[0], said, fix, "note", evidence={"input_px": edge}, further=tuple(own[1:]))
+            yield case.hit(own, said, fix, case.loading_kind("note"), input_px=edge)
         return
     width, height, where = found
     if width * height >= _TIMES * edge * edge:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from unchoke_doctor.code.data import constants, is_decode, per_sample, sample_functions
 from unchoke_doctor.code.program import Program
-from unchoke_doctor.code.trace import UNKNOWN, given, value
+from unchoke_doctor.code.trace import UNKNOWN, given, origins, value
+from unchoke_doctor.code.training import is_self
 from unchoke_doctor.finding import Kind
 from unchoke_doctor.rules import Case, Hit
 
@@ -21,6 +22,7 @@ _PARSERS = frozenset({
     "tarfile.open", "pycocotools.coco.COCO",
 })  # fmt: skip
 _OPENERS = frozenset({"h5py.File", "sqlite3.connect", "lmdb.open", "rasterio.open", "netCDF4.Dataset", "zarr.open"})
+_CONVERTERS = ("numpy.array", "numpy.stack", "numpy.concatenate", "torch.tensor", "torch.Tensor", "torch.stack")
 _NETWORK = re.compile(r"/content/(?:g?drive)|^gs://|^s3://|^/gdrive|^\\\\\\\\|/Volumes/")
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|data_?frame|frame|table|csv|annotations?|meta(?:data)?|labels?|data|boxes|bboxes|info)(?:_\w+)?$|_df$",
@@ -49,6 +51,11 @@ _TEXTS: dict[str, tuple[Kind, str, str]] = {
         "note",
         "opens the same file for each sample",
         "open it once per worker: `if self.file is None: self.file = …` in `__getitem__`, with `self.file = None` in {init}",
+    ),
+    "copy": (
+        "choke",
+        "converts the whole collection for each sample, to take one item of it",
+        "convert it once in {init} and take the item here",
     ),
     "scan": (
         "choke",
@@ -89,7 +96,7 @@ def _hit(case: Case, what: str, function: ast.AST, nodes: list[ast.AST]) -> Hit:
 def _fact(program: Program, node: ast.Call | ast.Subscript) -> str:
     """Which of `_TEXTS` a call or a subscript is; empty for everything else."""
     if isinstance(node, ast.Subscript):
-        return "scan" if _scans(program, node) else ""
+        return "scan" if _scans(program, node) else "copy" if _copies(program, node) else ""
     name, last, first = program.name(node), program.last(node), node.args[0] if node.args else None
     receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
     path = receiver if first is None or (last in ("glob", "rglob") and not name.startswith("glob.")) else first
@@ -101,6 +108,23 @@ def _fact(program: Program, node: ast.Call | ast.Subscript) -> str:
         mapped = value(program, given(program, node, "mmap_mode"))
         return "open" if name in _OPENERS else "parse" if mapped is UNKNOWN or not mapped else ""
     return "scan" if last == "query" and receiver is not None and _TABLE.search(program.text(receiver)) else ""
+
+
+def _copies(program: Program, node: ast.Subscript) -> bool:
+    """`np.array(self.images)[index]`, also through a name: of an attribute, or of a name outside the function."""
+    for made in origins(program, node.value, through=False) if per_sample(program, node.slice) else ():
+        match made:
+            case ast.Call(func=ast.Attribute(attr="astype" | "tolist", value=held)):
+                pass
+            case ast.Call(args=[held, *_]) if program.name(made) in _CONVERTERS:
+                pass
+            case _:
+                continue
+        kept = isinstance(held, ast.Attribute) and is_self(held.value)
+        kept = kept or (isinstance(held, ast.Name) and all(program.function(one.node) is None for one in program.bound(held)))
+        if kept and program.function(made) is program.function(node):
+            return True
+    return False
 
 
 def _scans(program: Program, node: ast.Subscript) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from unchoke_doctor.code.data import RANDOM, Feed, Loader, class_work, feeds, is_decode, loaders, size_of, transform_steps
 from unchoke_doctor.code.program import LOOPS
 from unchoke_doctor.code.trace import MISSING, UNKNOWN, argument, argument_values, given, origins, values
+from unchoke_doctor.code.training import torch_passes
 from unchoke_doctor.fixes import add_keyword
 from unchoke_doctor.rules import Case, Edit, Hit
 
@@ -51,8 +52,8 @@ def check(case: Case) -> Iterator[Hit]:
         fix = f"give it `num_workers={number}, persistent_workers=True`{reason}{_spawn_advice(case)}"
         added = [_add(case, one, "num_workers", f"{number}, persistent_workers=True") for one, _ in decoding if not is_set]
         yield case.hit(
-            [one for one, _ in decoding], said + "process that trains, between two steps", fix, shown=tuple(sum(added, ())),
-            loaders=len(decoding), num_workers=0,
+            [one for one, _ in decoding], said + "process that trains, between two steps", fix, case.loading_kind("choke"),
+            shown=tuple(sum(added, ())), loaders=len(decoding), num_workers=0,
         )  # fmt: skip
     yield from _keras_hits(case)
     name = "dataloader_num_workers"  # Hugging Face
@@ -74,11 +75,12 @@ def check(case: Case) -> Iterator[Hit]:
 
 
 def _is_peeked(case: Case, loader: ast.Call) -> bool:
-    """Is a loader made only to look at a batch: `next(iter(loader))` and nothing else?"""
+    """Is a loader made only to look at a batch, `next(iter(loader))`, or never read where a network runs?"""
     targets: list[ast.expr] = getattr(case.program.parents.get(loader), "targets", [])
     name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
-    peeks = case.texts.count(f"next(iter({name}))") if name else 0
-    return peeks > 0 and len(re.findall(rf"\b{name}\b", case.texts)) == peeks + 1
+    peeks, uses = case.texts.count(f"next(iter({name}))"), len(re.findall(rf"\b{name}\b", case.texts))
+    runs = bool(case.trainings or torch_passes(case.program))
+    return bool(name) and (peeks > 0 or runs) and uses == peeks + 1
 
 
 def _add(case: Case, call: ast.Call, name: str, value: str) -> tuple[Edit, ...]:
@@ -158,7 +160,7 @@ def _keras_hits(case: Case) -> Iterator[Hit]:
     for kind, some in found.items():
         nodes = [node for node, _, _ in some] + [feed.call for _, feed, _ in some if program.is_own(feed.call)]
         said = f"`{program.text(some[0][0], 50)}` reads with one thread: {some[0][2]}"
-        yield case.hit(nodes, said, _KERAS_FIXES[kind], workers=1)
+        yield case.hit(nodes, said, _KERAS_FIXES[kind], case.loading_kind("choke"), workers=1)
 
 
 def _unknown_feeds(case: Case, data: ast.expr) -> list[Feed]:

@@ -95,3 +95,14 @@ base = keras.applications.VGG16(include_top=False)
 for layer in base.layers[:-4]:
     layer.trainable = False  # expect: choke code
 keras.Sequential([base]).fit(x, y, epochs=30)  # expect: further
+# === a small network and random crops: a note
+from torch.utils.data import DataLoader
+from torchvision import models, transforms
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos", transforms.RandomResizedCrop(224)), num_workers=4)
+model = models.mobilenet_v2()
+for p in model.parameters():
+    p.requires_grad = False  # expect: note code
+for epoch in range(15):
+    for images, labels in loader:  # expect: further
+        model(images).sum().backward()

@@ -42,3 +42,32 @@ import numpy as np
 images = np.empty((0, 64, 64, 3))
 for path in glob.glob("photos/*"):
     images = np.append(images, [cv2.resize(cv2.imread(path), (64, 64))], axis=0)  # expect: choke code
+# === an evaluation that keeps all its input images
+import torch
+def predict(model, loader):
+    model.eval()
+    images, labels, found = [], [], []
+    with torch.no_grad():
+        for x, y in loader:
+            x = x.to("cuda")
+            scores = model(x)
+            images.append(x.cpu())  # expect: risk code
+            labels.append(y)
+            found.append(scores.cpu())
+    return images, labels, found
+# === silent: an evaluation that keeps the first batches, and one that keeps features
+import torch
+for x, y in loader:
+    scores = model(x)
+    if len(images) < 4:
+        images.append(x.cpu())
+for x, y in loader:
+    features = backbone(x)
+    scores = head_model(features)
+    kept.append(features.cpu())
+# === gray images as uint8: a note
+import cv2, glob
+images = []
+for path in glob.glob("photos/*"):
+    image = cv2.resize(cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2GRAY), (600, 600))
+    images.append(image)  # expect: note code

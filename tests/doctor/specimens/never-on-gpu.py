@@ -92,3 +92,20 @@ class Features:
 features = Features()
 for path in paths:
     kept.append(features.of(path))
+# === a library that is told to stay on the CPU
+from fastai.vision.all import DataBlock, models, vision_learner
+dls = DataBlock().dataloaders(path, bs=8, device="cpu")  # expect: choke code
+learn = vision_learner(dls, models.resnet18)
+learn.dls.device = "cpu"  # expect: further
+learn.model.to("cpu")  # expect: further
+learn.fit_one_cycle(10)
+# === all GPUs are hidden
+import os
+import keras
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # expect: choke code
+keras.Sequential([]).fit(images, labels, epochs=9)
+# === silent: on the CPU after the training
+from fastai.vision.all import models, vision_learner
+learn = vision_learner(dls, models.resnet18)
+learn.fit_one_cycle(10)
+learn.model.to("cpu")

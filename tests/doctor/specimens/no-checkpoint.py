@@ -18,7 +18,7 @@ for epoch in range(30):  # expect: choke code
 torch.save(net.state_dict(), "net.pt")
 # === saved at the end of a few epochs
 import torch
-for epoch in range(12):  # expect: note code
+for epoch in range(6):  # expect: note code
     for images, labels in loader:
         net(images).sum().backward()
 torch.save(net.state_dict(), "net.pt")
@@ -93,3 +93,14 @@ for epoch in range(30):  # expect: choke code
     for images, labels in loader:
         optimizer.zero_grad()
         net(images).sum().backward()
+# === the outputs stop in the sixth epoch of eight, before the save
+#%%
+import torch
+for epoch in range(8):  # expect: choke outputs
+    for images, labels in loader:
+        net(images).sum().backward()
+    print(f"Época {epoch + 1}/8")
+#> Época 5/8
+#> Época 6/8
+#%%
+torch.save(net.state_dict(), "net.pt")

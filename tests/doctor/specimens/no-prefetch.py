@@ -48,3 +48,12 @@ def load(path):
     return cv2.imread(path)
 with ThreadPoolExecutor() as pool:
     images = list(pool.map(load, paths))
+# === the interrupted bar shows fourteen minutes an epoch
+#%%
+import tensorflow as tf
+data = tf.keras.utils.image_dataset_from_directory("photos")  # expect: choke outputs
+#> Found 17783 files belonging to 34 classes.
+#%%
+tf.keras.Sequential([]).fit(data, epochs=3)
+#> Epoch 1/3
+#>  62/445 [===>..........................] - ETA: 14:03 - loss: 3.3260

@@ -164,3 +164,23 @@ from torchvision import transforms
 from torchvision.datasets import CIFAR10
 steps = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.ToTensor()])
 loader = DataLoader(CIFAR10(".", transform=steps), batch_size=128)  # expect: choke code
+# === silent: a loader that nothing reads, in a file that runs a network
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+loader = DataLoader(ImageFolder("photos"), batch_size=16)
+model.eval()
+for image in images:
+    print(model(image))
+# === the network on the CPU takes the time: a note
+#%%
+import keras
+base = keras.applications.ResNet50()
+train = keras.preprocessing.image.ImageDataGenerator().flow_from_directory("photos")  # expect: further
+#> Num GPUs Available:  0
+#> Found 5216 images belonging to 2 classes.
+#%%
+keras.Sequential([base]).fit(train, epochs=2)  # expect: note outputs
+#> Epoch 1/2
+#> 163/163 [==============================] - 436s 3s/step - loss: 0.8
+#> Epoch 2/2
+#> 163/163 [==============================] - 423s 3s/step - loss: 0.8

@@ -107,3 +107,16 @@ batch = np.zeros((1, 224, 224, 3))
 for path in paths:
     batch[0] = read(path)
     scores.append(model.predict(batch))  # expect: choke code
+# === silent: the loop ends after its first file
+from keras.models import load_model
+model = load_model("model.h5")
+for name in uploaded:
+    print(model.predict(read(name)[None]))
+    break
+# === silent: a counter ends the loop
+from keras.models import load_model
+model = load_model("model.h5")
+for number, name in enumerate(names):
+    if number >= 5:
+        break
+    print(model.predict(read(name)[None]))

@@ -64,3 +64,21 @@ from torch.utils.data import Dataset
 class Photos(Dataset):
     def __getitem__(self, i):
         return json.load(open(self.paths[i]))
+# === all images become an array for each sample
+import numpy as np
+from torch.utils.data import Dataset
+class Held(Dataset):
+    def __init__(self, images):
+        self.images = images
+    def __getitem__(self, index):
+        masks = np.array(self.masks)
+        image = np.array(self.images)[index, :, :]  # expect: choke code
+        return image, masks[index]  # expect: further
+# === silent: one image becomes an array
+import numpy as np
+from torch.utils.data import Dataset
+class Read(Dataset):
+    def __getitem__(self, index):
+        image = np.array(self.read(index))
+        box = self.boxes[index]
+        return image[box], np.array(self.mean)
