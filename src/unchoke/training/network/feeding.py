@@ -119,31 +119,26 @@ def feed(
             raw = source.read(positions, epoch, pin=pinned)
         return HostBatch(positions, raw, source, epoch, device, time.perf_counter(), clock)
 
-    return _handed_over(map_ahead(read, batches, threads=workers, ahead=_ahead(source, batches, workers)), account)
-
-
-def _ahead(source: InputSource, batches: Sequence[Positions], workers: int) -> int:
-    """Batches in flight beside the one at hand: one for each thread and one more, as far as memory goes, at least two."""
-    return num_ahead(source.sample_bytes * max((len(batch) for batch in batches), default=0), workers)
-
-
-def num_ahead(batch_bytes: int, workers: int) -> int:
-    """How many batches of that size are read ahead; without threads, none are."""
-    return max(2, min(workers + 1, AHEAD_BYTES // max(1, batch_bytes))) if workers else 0
-
-
-def _handed_over(found: Generator[HostBatch, None, None], account: Loading) -> Generator[HostBatch, None, None]:
-    """The same batches. What passes between a batch being both ready and asked for, and being here, is the hand-over."""
+    batch_bytes = source.sample_bytes * max((len(batch) for batch in batches), default=0)
+    found = map_ahead(read, batches, threads=workers, ahead=num_ahead(batch_bytes, workers))
     try:
         while True:
             asked_s = time.perf_counter()
             fed = next(found, None)
             if fed is None:
                 return
+            # what passes between a batch being both ready and asked for, and being here
             account.add_all({"hand over": (time.perf_counter() - max(asked_s, fed.ready_s), 1)})
             yield fed
     finally:
         found.close()
+
+
+def num_ahead(batch_bytes: int, workers: int) -> int:
+    """Batches of that size in flight beside the one at hand: one for each thread and one more, as far as memory goes, at least
+    two; without threads, none.
+    """
+    return max(2, min(workers + 1, AHEAD_BYTES // max(1, batch_bytes))) if workers else 0
 
 
 class Prefetch:
