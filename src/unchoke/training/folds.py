@@ -58,7 +58,6 @@ class FoldSession(Session):
 
 def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) -> FoldsResult:
     """Run `one_fold` in a session of its own for each fold, then judge all predictions together."""
-    _refuse_no_folds(session.settings)
     told: list[Event] = []
 
     def listener(event: Event) -> None:
@@ -83,19 +82,8 @@ def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) ->
     return train_all_folds(run, settings=session.settings, workspace=session.workspace)
 
 
-def _refuse_no_folds(settings: Settings) -> None:
-    if settings.folds is None and settings.fold_column is None:
-        raise UsageError(
-            "--fold all was given without a number of folds",
-            code="folds-missing",
-            why="the data is divided into as many parts",
-            try_="--folds 5 --fold all, or --fold-column NAME for folds of your own",
-        )
-
-
 def count_folds(settings: Settings, workspace: Workspace) -> int:
     """How many folds there are: as many as were asked for, or as the user's own column has, by the manifest of the first run."""
-    _refuse_no_folds(settings)
     if settings.fold_column is None and settings.folds is not None:
         return settings.folds
     manifest = load_manifest(workspace.manifest_file)
@@ -105,7 +93,13 @@ def count_folds(settings: Settings, workspace: Workspace) -> int:
 
 def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings, workspace: Workspace) -> FoldsResult:
     """Call `one_fold` with 0, 1, 2, …; gather, judge and keep what the test sets were predicted to be."""
-    _refuse_no_folds(settings)
+    if settings.folds is None and settings.fold_column is None:
+        raise UsageError(
+            "--fold all was given without a number of folds",
+            code="folds-missing",
+            why="the data is divided into as many parts",
+            try_="--folds 5 --fold all, or --fold-column NAME for folds of your own",
+        )
     results = [one_fold(0)]
     results += [one_fold(fold) for fold in range(1, count_folds(settings, workspace))]
     oof = gather_oof(results, workspace)

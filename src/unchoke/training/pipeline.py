@@ -27,8 +27,6 @@ from unchoke.features.cut import NONE
 from unchoke.features.encoders import check_encoder
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
 from unchoke.features.prepare_engine import PictureTable, prepare_encoder
-from unchoke.jobs.job_plan import Job
-from unchoke.jobs.queue import JobQueue
 from unchoke.runs.session import Session
 from unchoke.training.build_record import RunMaterial
 from unchoke.training.data import build_problem
@@ -131,7 +129,15 @@ def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry
     recipe = frozen.recipe(session.settings.views)
     inputs = picture_inputs(session, recipe, pictures, frozen=frozen)
     queue, state = plan_features(session, inputs)
-    chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
+    chosen = [queue.job(job)] if job is not None else state.pending
+    if job is not None and chosen[0].fingerprint != recipe.fingerprint:
+        ours = [one.job_id for one in queue.jobs(recipe.fingerprint)]
+        raise UsageError(
+            f"job {job} belongs to features made another way",
+            code="job-of-other-features",
+            why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
+            try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
+        )
     started = time.perf_counter()
     if not dry_run:
         run_extraction(session, queue, chosen, inputs, frozen.engine)
@@ -155,20 +161,6 @@ def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry
         dry_run=dry_run,
         choices=session.choices,
     )
-
-
-def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
-    """The job of that id, refused if its features are made another way than the settings in force say."""
-    job = queue.job(job_id)
-    if job.fingerprint != fingerprint:
-        ours = [one.job_id for one in queue.jobs(fingerprint)]
-        raise UsageError(
-            f"job {job_id} belongs to features made another way",
-            code="job-of-other-features",
-            why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
-            try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
-        )
-    return job
 
 
 def rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:

@@ -25,7 +25,6 @@ from unchoke.runs.report.view import step_table
 from unchoke.runs.session import Session, open_session
 from unchoke.training.build_record import as_typed, machine_facts
 from unchoke.training.pipeline import prepare_training
-from unchoke.training.run_training import Trainer
 from unchoke.training.step_profiler import StepProfiler, plan_profile, profile_record, profiling, too_short
 
 
@@ -85,8 +84,17 @@ def profile_train(
         plan = plan_profile(session, "train", stops=True)
         prepared = prepare(session)
         _, trainer, _ = prepare_training(session, prepared, prepared.findings, command="train")
-        with profiling(session, plan) as profiler, session.stage("train", trainer.detail):
-            _train_a_little(session, trainer, profiler)
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        with (
+            profiling(session, plan) as profiler,
+            session.stage("train", trainer.detail),
+            tempfile.TemporaryDirectory(prefix=".training-", dir=plan.folder) as folder,  # which goes away again
+        ):
+            try:
+                trainer.train(Path(folder))
+            except Interrupted:
+                if not profiler.wants_stop:  # else it has seen enough
+                    raise
         if not profiler.traces:
             raise DataError(
                 "nothing was profiled",
@@ -94,53 +102,28 @@ def profile_train(
                 why=too_short(profiler),
                 try_="--profile-wait 0 --profile-warmup 0, a smaller --batch-size, or more --epochs",
             )
+        if not profiler.num_timed:
+            timeline = session.timelines["train"]
+        else:  # with as much of what readers did by then as falls to the steps after the profile
+            part = profiler.num_timed / profiler.num_steps
+            loaded = {name: (seconds * part, round(calls * part)) for name, (seconds, calls) in profiler.loaded.items()}
+            timeline = Timeline.of_tally(profiler.timed, loaded, readers=profiler.num_readers)
+        num_steps = profiler.num_timed or profiler.num_steps
+        rows = [row for row in timeline.stages if row.stage not in ("evaluate", "checkpoint")]
+        total_s = sum(row.seconds for row in rows)
+        stages = [{"stage": row.stage, "seconds": row.seconds / num_steps, "share": row.seconds / total_s} for row in rows]
         return TrainingProfile(
             profile_record(session, profiler),
-            _step_of(session, profiler),
+            {"num_steps": num_steps, "seconds": total_s / num_steps, "stages": stages},
             undisturbed=profiler.num_timed > 0,
-            findings=_findings(session, profiler),
+            findings=_findings(session, profiler, timeline, num_steps),
             workspace=session.workspace.root,
             next_command=as_typed("train", session.settings) + out_option(session.workspace.root),
         )
 
 
-def _train_a_little(session: Session, trainer: Trainer, profiler: StepProfiler) -> None:
-    """Train in a folder that goes away again, until the profiler has seen enough."""
-    place = session.workspace.profiler_logs
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".training-", dir=place) as folder:
-        try:
-            trainer.train(Path(folder))
-        except Interrupted:
-            if not profiler.wants_stop:
-                raise
-
-
-def _timed(session: Session, profiler: StepProfiler) -> Timeline:
-    """The steps after the profile, with as much of what readers did by then as falls to their share; else all steps."""
-    if not profiler.num_timed:
-        return session.timelines["train"]
-    part = profiler.num_timed / profiler.num_steps
-    loaded = {name: (seconds * part, round(calls * part)) for name, (seconds, calls) in profiler.loaded.items()}
-    return Timeline.of_tally(profiler.timed, loaded, readers=profiler.num_readers)
-
-
-def _step_of(session: Session, profiler: StepProfiler) -> dict[str, Any]:
-    """One step by its stages, in seconds: of the steps after the profile, else of all."""
-    timeline = _timed(session, profiler)
-    num = profiler.num_timed or profiler.num_steps
-    rows = [row for row in timeline.stages if row.stage not in ("evaluate", "checkpoint")]
-    seconds = sum(row.seconds for row in rows)
-    return {
-        "num_steps": num,
-        "seconds": seconds / num,
-        "stages": [{"stage": row.stage, "seconds": row.seconds / num, "share": row.seconds / seconds} for row in rows],
-    }
-
-
-def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
+def _findings(session: Session, profiler: StepProfiler, timed: Timeline, num_steps: int) -> list[Finding]:
     """What held the steps back: as of a run that had nothing but them."""
-    timed = _timed(session, profiler)
     record = RunRecord(
         command=as_typed("train", session.settings),
         choices=session.choices,
@@ -153,6 +136,5 @@ def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
     out = out_option(session.workspace.root)
     found = diagnose_run(record, out=out, min_saved_s=0.0)
     steps = {row.stage: row.seconds for row in timed.stages if row.stage not in AROUND}
-    num_steps = profiler.num_timed or profiler.num_steps
     bound = name_bottleneck(record, steps, profiler.operators, num_recorded=profiler.num_recorded, num_steps=num_steps, out=out)
     return [*found, *([bound] if bound else [])]
