@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` stays where pytest keeps the last three
     config.stash[TEMPORARY] = folder = Path(tempfile.mkdtemp(prefix="unchoke-tests-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    os.environ["HF_HUB_OFFLINE"], os.environ["HF_HOME"] = "1", str(folder / "hub")  # encoders are what is installed
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # addresses that tests type are no business of the user's
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)  # after multiprocessing has removed what it has in there
 

@@ -54,7 +54,7 @@ _HOMES = {
     "unchoke.training.results": "ExtractResult FitResult Rehearsal",
     "unchoke.training.workspace_datasets": "FeatureDataset PhotoDataset TileDataset",
     "unchoke.tuning.compare_encoders": "encoders",
-    "unchoke.tuning.encoder_list": "EncoderList list_encoders",
+    "unchoke.features.choose_encoder": "EncoderList list_encoders",
     "unchoke.tuning.encoder_result": "EncodersResult",
     "unchoke.tuning.tune": "tune",
     "unchoke.tuning.tune_result": "TuneResult",

@@ -28,6 +28,8 @@ from unchoke.curation.data_finding import DataFinding as DataFinding
 from unchoke.data.check_samples import CheckResult as CheckResult
 from unchoke.exports.export_model import ExportedModel as ExportedModel
 from unchoke.exports.export_model import export as export
+from unchoke.features.choose_encoder import EncoderList as EncoderList
+from unchoke.features.choose_encoder import list_encoders as list_encoders
 from unchoke.features.cluster_check import ClusterCheck as ClusterCheck
 from unchoke.features.cluster_check import cluster_check as cluster_check
 from unchoke.machine.doctor import DoctorReport as DoctorReport
@@ -64,8 +66,6 @@ from unchoke.training.results import Rehearsal as Rehearsal
 from unchoke.training.workspace_datasets import FeatureDataset as FeatureDataset
 from unchoke.training.workspace_datasets import PhotoDataset as PhotoDataset
 from unchoke.training.workspace_datasets import TileDataset as TileDataset
-from unchoke.tuning.encoder_list import EncoderList as EncoderList
-from unchoke.tuning.encoder_list import list_encoders as list_encoders
 from unchoke.tuning.encoder_result import EncodersResult as EncodersResult
 from unchoke.tuning.tune_result import TuneResult as TuneResult
 from unchoke_doctor.lint import LintResult as LintResult

@@ -367,8 +367,8 @@ class Settings:
     encoder: Annotated[
         str,
         _frozen(
-            "Network: any timm model name.",
-            brief="Any timm model (default tf_efficientnet_lite0).",
+            "Network: any timm model name. Left out, heads get the strongest at hand that sees all photos within a minute",
+            brief="Any timm model. Left out, it is chosen.",
             commands=(*EXTRACT, *MASKS, "curate", "budget"),
         ),
     ] = "tf_efficientnet_lite0"

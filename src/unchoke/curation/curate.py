@@ -182,6 +182,7 @@ def _curate_photos(
     from unchoke.curation.measure_photos import measure_photos
     from unchoke.data.file_findings import COPY_CODES, FATAL_PROBLEMS
     from unchoke.data.manifest import save_manifest
+    from unchoke.features.choose_encoder import choose_encoder
     from unchoke.features.extraction import extract_features
     from unchoke.features.prepare_engine import PictureTable
     from unchoke.training.pipeline import sound_pictures
@@ -194,6 +195,7 @@ def _curate_photos(
     if paths:
         decoded = np.concatenate([pictures.decoded, np.zeros(len(paths), bool)])
         everything = PictureTable([*pictures.ids, *paths], [*pictures.paths, *paths], [*pictures.contents, *contents], decoded)
+    choose_encoder(session, len(everything))
     extracted = extract_features(session, everything)
     rows = extracted.store.rows(np.arange(extracted.store.num_samples, dtype=np.int64))
     feats = rows if rows.ndim == 2 else rows.reshape(len(rows), -1, rows.shape[-1]).mean(axis=1).astype(np.float16)

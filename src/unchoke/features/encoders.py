@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -284,15 +287,27 @@ def _wrong_size(name: str, input_px: int, why: str, try_: str = "leave --input-p
 
 
 def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
-    """timm's own download, its many ways of failing told as one."""
+    fetch_weights(name)
+    with _hub_errors(name):
+        return _build(name, input_px, pretrained=True)
+
+
+def fetch_weights(name: str) -> None:
+    """Bring the weights of `name` into the hub's cache, where they are not there yet; damaged ones are refused."""
     from huggingface_hub import constants, hf_hub_download
 
-    if not _hub_answers(constants.ENDPOINT):  # its local cache is used at once instead of retrying for most of a minute
+    if not hub_answers():  # its local cache is used at once instead of retrying for most of a minute
         constants.HF_HUB_OFFLINE = True
-    try:
+    with _hub_errors(name):
         if (repository := timm_config(name).hf_hub_id) is not None:
             _refuse_damaged(Path(hf_hub_download(repository, "model.safetensors")))
-        return _build(name, input_px, pretrained=True)
+
+
+@contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
+    """The many ways in which a download fails, told as one."""
+    try:
+        yield
     except UnchokeError:
         raise
     except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
@@ -307,20 +322,30 @@ def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
         ) from error
 
 
-def _hub_answers(address: str) -> bool:
-    """Whether somebody listens there within two seconds; a proxy is not judged."""
+@cache
+def hub_answers() -> bool:
+    """Whether the model hub may be asked, and somebody listens there within two seconds; a proxy is not judged."""
     import socket
     from urllib.parse import urlparse
     from urllib.request import getproxies
 
-    found = urlparse(address)
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    found, heard = urlparse(constants.ENDPOINT), list[bool]()
     if found.scheme in getproxies():
         return True
-    try:
-        socket.create_connection((found.hostname or "", found.port or {"http": 80}.get(found.scheme, 443)), timeout=2).close()
-    except OSError:
-        return False
-    return True
+
+    def call() -> None:
+        with suppress(OSError):
+            socket.create_connection((found.hostname or "", found.port or {"http": 80}.get(found.scheme, 443)), timeout=2).close()
+            heard.append(True)
+
+    caller = Thread(target=call, daemon=True)  # looking a name up has no time limit of its own
+    caller.start()
+    caller.join(2)
+    return bool(heard)
 
 
 def _refuse_damaged(file: Path) -> None:

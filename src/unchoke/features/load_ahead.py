@@ -19,6 +19,7 @@ import torch
 from unchoke.core.errors import MachineError
 from unchoke.core.prefetch import Steps
 from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.features.choose_encoder import is_open, stronger_encoders
 from unchoke.features.cut import NONE, is_all_frozen, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
@@ -35,6 +36,8 @@ def load_ahead(session: Session) -> Steps[Encoder | None]:
         return None
     prepare_torchvision()
     yield "networks"
+    if session.settings.minutes is None and is_open(session) and stronger_encoders():
+        return None  # which one it will be is not known before photos are counted
     settings = session.settings
     weights = Path(settings.weights) if settings.weights else None
     encoder = load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)

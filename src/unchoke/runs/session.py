@@ -60,6 +60,8 @@ class Session:
     on_event: OnEvent
     memory: MemoryWatch
     remembering: bool = True
+    encoder_is_open: bool = False
+    """Whether nobody said which encoder: it may be chosen by what is at hand and how many photos there are."""
     heeds_tuned: bool = True
     """Whether what `unchoke tune` found is used."""
     began_s: float = field(default_factory=time.monotonic)
@@ -146,6 +148,11 @@ class Session:
         self.choices.append(choice)
         self.on_event(Chosen(choice))
 
+    def use_encoder(self, name: str, input_px: int | None) -> None:
+        """Go on with an encoder that was chosen."""
+        self.settings = replace(self.settings, encoder=name, input_px=input_px)
+        self.encoder_is_open = False
+
     def warn(self, text: str) -> None:
         """Say it, once."""
         if text not in self._warned:
@@ -193,7 +200,9 @@ def open_session(
     with named, workspace.own(), MemoryWatch() as memory:
         for place in (workspace.root, workspace.engines):
             atomic.sweep_temporaries(place)
-        session = Session(workspace, settings, listener, memory, remembering, part=part)
+        said = {*reasons, *(name for name, value in typed.items() if value is not None)}
+        is_open = not said & {"encoder", "weights", "input_px"}
+        session = Session(workspace, settings, listener, memory, remembering, encoder_is_open=is_open, part=part)
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
         with reached_cluster(session), ExitStack() as open_log:

@@ -55,6 +55,10 @@ class FoldSession(Session):
         if self.remembering:
             remember(self.workspace, self.whole)
 
+    def use_encoder(self, name: str, input_px: int | None) -> None:
+        super().use_encoder(name, input_px)
+        self.whole = replace(self.whole, encoder=name, input_px=input_px)
+
 
 def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) -> FoldsResult:
     """Run `one_fold` in a session of its own for each fold, then judge all predictions together."""
@@ -77,7 +81,10 @@ def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) ->
         same = {one.name: getattr(session, one.name) for one in fields(Session)}
         own = {"timers": StageTimers(), "timelines": {}, "choices": [*session.choices], "on_event": listener}
         settings = replace(session.settings, fold=fold)
-        return one_fold(FoldSession(**same | own | {"settings": settings}, whole=session.settings))
+        folded = FoldSession(**same | own | {"settings": settings}, whole=session.settings)
+        result = one_fold(folded)
+        session.settings, session.encoder_is_open = folded.whole, folded.encoder_is_open  # of the first fold, for all
+        return result
 
     return train_all_folds(run, settings=session.settings, workspace=session.workspace)
 

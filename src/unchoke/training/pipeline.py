@@ -23,6 +23,7 @@ from unchoke.core.text_column import TextColumn
 from unchoke.data.check_samples import Inspection, refuse_errors, set_aside, settle, tell_findings
 from unchoke.data.file_findings import estimate_need
 from unchoke.data.manifest import save_manifest
+from unchoke.features.choose_encoder import choose_encoder
 from unchoke.features.cut import NONE
 from unchoke.features.encoders import check_encoder
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
@@ -59,6 +60,8 @@ def prepare_training(
     """
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
+    if session.settings.minutes is None:
+        choose_encoder(session, len(pictures))
     heads_only = not trains_network(session.settings) and session.settings.memory is None
     with Prefetch(warm_up_heads(session)) if heads_only else nullcontext():  # on a GPU, kernels load while features are extracted
         inputs = prepare_inputs(begin_ladder(session) if session.settings.minutes else session, pictures)
@@ -106,7 +109,9 @@ def sound_pictures(prepared: Inspection) -> PictureTable:
 def extract_all(session: Session, prepared: Inspection) -> ExtractResult:
     """Everything that is not cached yet."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
-    extracted = extract_features(session, sound_pictures(prepared))
+    pictures = sound_pictures(prepared)
+    choose_encoder(session, len(pictures))
+    extracted = extract_features(session, pictures)
     prepared, _ = settle(session, prepared, extracted.failed)
     set_aside(session, prepared, extracted.failed)
     return ExtractResult(
@@ -125,6 +130,7 @@ def extract_all(session: Session, prepared: Inspection) -> ExtractResult:
 def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry_run: bool) -> ExtractResult:
     """One job by hand, or a look at what would be run."""
     pictures = sound_pictures(prepared)
+    choose_encoder(session, len(pictures), fetching=not dry_run)
     frozen = prepare_encoder(session, pictures)
     recipe = frozen.recipe(session.settings.views)
     inputs = picture_inputs(session, recipe, pictures, frozen=frozen)
@@ -165,7 +171,10 @@ def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry
 
 def rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:
     """What `fit` would do, and what it would take."""
-    settings, num_sound = session.settings, int(prepared.sound.sum())
+    num_sound = int(prepared.sound.sum())
+    if session.settings.minutes is None:
+        choose_encoder(session, num_sound, fetching=False)
+    settings = session.settings
     check_encoder(
         settings.encoder, weights=None if settings.weights is None else Path(settings.weights), input_px=settings.input_px
     )

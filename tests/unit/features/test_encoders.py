@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 from errors import refused
 from unchoke.cli.demo import _packaged_table
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.encoders import (
     Encoder,
     EncoderSpec,
@@ -66,6 +67,11 @@ def test_default_encoder_holds_the_packaged_tensors(default: Encoder) -> None:
     theirs = list(packaged.values())
     assert len(theirs) == len(ours) + 2 == 296
     assert all(torch.equal(mine, value) for mine, value in zip(ours, theirs, strict=False))
+
+
+@pytest.fixture(autouse=True)
+def torchvision_ready() -> None:
+    prepare_torchvision()  # timm imports it
 
 
 @pytest.mark.parametrize("name", installed_encoders())
