@@ -155,7 +155,8 @@ def choose_encoder(session: Session, num_photos: int, *, fetching: bool = True) 
             images_per_s[default] = 1 / seconds_per_photo(session, default)
         about = f"about {format_seconds(num_photos * views / images_per_s[name])} for {num_photos:,} photos"
         evidence = {"images_per_s": {one: round(rate, 1) for one, rate in images_per_s.items()}, "limit_s": LIMIT_S}
-        session.chose(Choice("encoder", name, f"the strongest at hand that takes a minute at most, {about}{beyond}", evidence))
+        reason = f"the strongest at hand that takes a minute at most, {about}" if picked else about
+        session.chose(Choice("encoder", name, f"{reason}{beyond}", evidence))
     session.use_encoder(name, picked.chosen_px if picked else None)
 
 
