@@ -32,8 +32,6 @@ def planted(photos: Path) -> list[Planted]:
     train = ("train", str(photos), *NETWORK)
     return [
         Planted("decoded-every-epoch", (*train, "--cache", "none")),
-        Planted("slow-evaluation", (*train, "--eval-batch", "1")),
-        Planted("slow-checkpoint", (*train, "--checkpoint-every", "0.01")),
         Planted("slow-engine", ("fit", str(photos), "--engine", "torch")),
         Planted("", (*train,)),
         Planted("", ("fit", str(photos))),

@@ -85,16 +85,16 @@ def test_profile_names_the_bottleneck_and_a_command(workspace: Path, monkeypatch
 def test_run_on_pixels_names_bottleneck(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unchoke.training.build_record.diagnose_run", partial(diagnose_run, min_saved_s=0.0))
     monkeypatch.setattr("unchoke.runs.diagnosis._NOTED_SHARE", 0.0)
-    result = train(out=workspace, on_event=ignore, cut="none", checkpoint_every=0.0001, batch_size=4, epochs=2)
+    result = train(out=workspace, on_event=ignore, cut="none", cache="none", batch_size=4, epochs=2)
     record = json.loads((result.folder / "record.json").read_text())
     assert record["machine"]["cores"] >= 1
-    choke = next(row for row in record["chokes"] if row["code"] == "slow-checkpoint")
-    assert choke["stage"] == "checkpoint"
-    assert "--checkpoint-every 60" in choke["command"]
+    choke = next(row for row in record["chokes"] if row["code"] == "decoded-every-epoch")
+    assert choke["stage"] == "decode"
+    assert "--cache disk" in choke["command"]
     assert [row["code"] for row in result.to_dict()["chokes"]] == [row["code"] for row in record["chokes"]]
     for text in (render_run(result.run_record), result.report.read_text()):
-        assert "slow-checkpoint" in text
-        assert "--checkpoint-every 60" in text
+        assert "decoded-every-epoch" in text
+        assert "--cache disk" in text
 
 
 def test_too_few_steps_are_explained(workspace: Path) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
-from unchoke.core.findings import Finding
+from unchoke.core.findings import Finding, Severity
 from unchoke.core.record import OperatorRecord, RunRecord
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
@@ -21,57 +22,33 @@ _COMPUTE = ("forward", "backward", "optimizer", "replay", "device")
 _CACHED = ("open", "read", "verify", "decode", "transform")
 """What a cache of pixels does once instead of in each epoch."""
 _LOOP_SHARE = 0.1
-"""A stage that takes less of the steps is not looked at."""
+"""Waiting that takes less of the steps is not looked at."""
 _WORTH_SHARE, _NOTED_SHARE = 0.1, 0.03
 """From which share of the run on a gain is a warning, and from which it is mentioned."""
 _MIN_SAVED_S = 1.0
-_CHECKPOINT_SHARE, _CHECKPOINT_EVERY_S = 0.02, 60
-_EVAL_BATCH, _SMALL_EVAL_BATCH = 64, 16
 _TORCH_TO_OPENVINO = 6.6
 """How much faster float32 OpenVINO was on a CPU, in docs/claims-history.md."""
-
-
-class _Cause(NamedTuple):
-    code: str
-    stage: str
-    saved_s: float
-    message: str
-    fix: str
-    command: str
-    evidence: dict[str, Any]
-    path: str | None = None
 
 
 def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float = _MIN_SAVED_S) -> list[Finding]:
     """What held a run back. Small gains, in seconds or as a share of the run, are left out. `out` ends each command."""
     total_s, found = sum(record.timings.values()), []
     causes = [*_in_training(record, out), *_in_extraction(record, out)]
-    for cause in sorted(causes, key=lambda cause: -cause.saved_s):
-        if cause.saved_s >= max(min_saved_s, _NOTED_SHARE * total_s):
-            share = min(0.99, cause.saved_s / total_s)
-            saved, whole = format_seconds(cause.saved_s), format_seconds(total_s)
-            finding = Finding(
-                code=cause.code,
-                message=cause.message,
-                severity="warning" if share >= _WORTH_SHARE else "info",
-                path=cause.path or None,
-                stage=cause.stage,
-                evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share},
-                expected_gain=f"about {saved} of {whole} ({share:.0%}), {1 / (1 - share):.1f}× as fast",
-                fix=cause.fix,
-                command=cause.command,
-            )
-            found.append(finding)
+    for saved_s, cause in sorted(causes, key=lambda one: -one[0]):
+        if saved_s >= max(min_saved_s, _NOTED_SHARE * total_s):
+            share = min(0.99, saved_s / total_s)
+            gain = f"about {format_seconds(saved_s)} of {format_seconds(total_s)} ({share:.0%}), {1 / (1 - share):.1f}× as fast"
+            evidence = {**cause.evidence, "saved_s": saved_s, "gain_share": share}
+            severity: Severity = "warning" if share >= _WORTH_SHARE else "info"
+            found.append(replace(cause, severity=severity, evidence=evidence, expected_gain=gain))
     return found
 
 
-def _in_training(record: RunRecord, out: str) -> Iterator[_Cause]:
-    """What steps spend on anything but computing, then what goes on around them."""
+def _in_training(record: RunRecord, out: str) -> Iterator[tuple[float, Finding]]:
+    """Seconds to be saved, and why: pictures that are decoded in each epoch, and steps that wait for too few workers."""
     if (train := record.timeline.get("train")) is None:
         return
-    machine, training, splits, source = record.machine, record.training, record.data.splits, record.data.source
-    wait_s, copy_s, prepare_s = (train.seconds(stage) for stage in ("wait", "copy", "prepare"))
-    steps_s = max(train.wall_s - train.seconds(*AROUND), 1e-9)
+    machine, wait_s = record.machine, train.seconds("wait")
     cached_s = sum(row.seconds for row in train.loading if row.stage in _CACHED)
     loading_s = cached_s + sum(row.seconds for row in train.loading if row.stage == "collate")
     decoded = sum(row.calls for row in train.loading if row.stage == "decode")
@@ -80,102 +57,64 @@ def _in_training(record: RunRecord, out: str) -> Iterator[_Cause]:
     if decoded and epochs > 1 and (cache := _chosen(record, "cache")) is not None:
         taken_s = cached_s / machine.cores if machine.on_cpu else 0.0
         when = f"in these steps, as in each of {epochs} epochs" if record.planned_epochs else f"in {epochs} epochs"
-        yield _Cause(
-            "decoded-every-epoch",
-            "decode",
-            max(wait_s * cached_s / loading_s if loading_s else 0.0, taken_s) * (1 - 1 / epochs),
-            f"pictures were read and decoded {format_count(decoded, 'time')} {when}: {format_seconds(cached_s)} of the workers' "
-            f"time; the training waited {format_seconds(wait_s)} for data",
-            "keep the decoded pixels: they are made once, for this run and the next",
-            _command(record, "--cache", "disk", out=out),
-            {"decoded": decoded, "reading_s": cached_s, "wait_s": wait_s, "cache": cache},
-            source,
+        saved_s = max(wait_s * cached_s / loading_s if loading_s else 0.0, taken_s) * (1 - 1 / epochs)
+        finding = Finding(
+            code="decoded-every-epoch",
+            stage="decode",
+            message=f"pictures were read and decoded {format_count(decoded, 'time')} {when}: {format_seconds(cached_s)} of "
+            f"the workers' time; the training waited {format_seconds(wait_s)} for data",
+            fix="keep the decoded pixels: they are made once, for this run and the next",
+            command=_command(record, "--cache", "disk", out=out),
+            evidence={"decoded": decoded, "reading_s": cached_s, "wait_s": wait_s, "cache": cache},
+            path=record.data.source or None,
         )
-    if wait_s / steps_s >= _LOOP_SHARE and machine.workers < machine.cores:
+        yield saved_s, finding
+    share = wait_s / max(train.wall_s - train.seconds(*AROUND), 1e-9)
+    if share >= _LOOP_SHARE and machine.workers < machine.cores:
         hidden_s = 0.0 if machine.on_cpu else train.seconds(*_COMPUTE, "prepare", "copy")
-        yield _Cause(
-            "too-few-readers",
-            "wait",
-            wait_s - max(0.0, loading_s / machine.cores - hidden_s),
-            f"{wait_s / steps_s:.0%} of the steps' time is waiting for {format_count(max(1, train.readers), 'worker')}, mostly "
+        finding = Finding(
+            code="too-few-readers",
+            stage="wait",
+            message=f"{share:.0%} of the steps' time is waiting for {format_count(max(1, train.readers), 'worker')}, mostly "
             f"for {_slowest(train)}, on {format_count(machine.cores, 'core')}",
-            "let more workers read ahead",
-            _command(record, "--workers", machine.cores, out=out),
-            {"wait_s": wait_s, "readers": train.readers, "workers": machine.workers, "cores": machine.cores},
-            source,
+            fix="let more workers read ahead",
+            command=_command(record, "--workers", machine.cores, out=out),
+            evidence={"wait_s": wait_s, "readers": train.readers, "workers": machine.workers, "cores": machine.cores},
+            path=record.data.source or None,
         )
-    if copy_s / steps_s >= _LOOP_SHARE and _is_tunable(record):
-        message = f"copying batches to the device takes {copy_s / steps_s:.0%} of the steps' time"
-        fix = "`unchoke tune` tries pinned memory, and keeps it if it is faster"
-        yield _Cause("slow-copy", "copy", copy_s, message, fix, f"unchoke tune{out}", {"copy_s": copy_s})
-    if prepare_s / steps_s >= _LOOP_SHARE and _chosen(record, "augment") == "strong":
-        yield _Cause(
-            "slow-augmentation",
-            "prepare",
-            prepare_s / 2,
-            f"augmenting and normalising takes {prepare_s / steps_s:.0%} of the steps' time",
-            "augment less (which is another training: compare its score), or cache augmented views with --cut -4 --views 3",
-            _command(record, "--augment", "light", out=out),
-            {"prepare_s": prepare_s, "augment": "strong"},
-        )
-    batch = int((training.loop.eval_batch if training and training.loop else None) or 0)
-    if 0 < batch < _SMALL_EVAL_BATCH:
-        judged = splits.get("val", 0) * (max(1, epochs) + 1) + splits.get("test", 0)
-        trained, forward_s = splits.get("train", 0) * max(1, epochs), train.seconds("forward")
-        spent_s, fair_s = train.seconds("evaluate"), judged * forward_s / trained if trained else 0.0
-        yield _Cause(
-            "slow-evaluation",
-            "evaluate",
-            spent_s - fair_s,
-            f"evaluation took {format_seconds(spent_s)} in batches of {batch}; the same samples take about "
-            f"{format_seconds(fair_s)} in the forward passes of training",
-            "larger batches fit, because evaluation keeps nothing for gradients",
-            _command(record, "--eval-batch", _EVAL_BATCH, out=out),
-            {"evaluate_s": spent_s, "forward_s": fair_s, "eval_batch": batch, "samples": judged},
-        )
-    saving_s, calls = train.seconds("checkpoint"), train.calls("checkpoint")
-    if saving_s and saving_s >= _LOOP_SHARE * train.wall_s:
-        yield _Cause(
-            "slow-checkpoint",
-            "checkpoint",
-            saving_s - _CHECKPOINT_SHARE * train.wall_s,
-            f"{format_count(calls, 'checkpoint')} took {format_seconds(saving_s)}, {saving_s / train.wall_s:.0%} of the training",
-            f"keep one every {_CHECKPOINT_EVERY_S} s: no more than that is done again after a kill",
-            _command(record, "--checkpoint-every", _CHECKPOINT_EVERY_S, out=out),
-            {"checkpoint_s": saving_s, "snapshots": calls},
-        )
+        yield wait_s - max(0.0, loading_s / machine.cores - hidden_s), finding
 
 
-def _in_extraction(record: RunRecord, out: str) -> Iterator[_Cause]:
-    """The frozen part waits for pictures, or runs in plain torch on a CPU."""
+def _in_extraction(record: RunRecord, out: str) -> Iterator[tuple[float, Finding]]:
+    """The same of the frozen part: it waits for pictures, or runs in plain torch on a CPU."""
     if (extract := record.timeline.get("extract")) is None:
         return
     machine, whole_s, readers = record.machine, record.timings.get("extract", 0.0), max(1, extract.readers)
     waits, encodes = (extract.seconds(stage) / max(extract.wall_s, 1e-9) for stage in ("load", "encode"))
     if waits >= _LOOP_SHARE and readers < machine.cores:
-        yield _Cause(
-            "extraction-waits",
-            "load",
-            whole_s * waits * (1 - readers / machine.cores),
-            f"the frozen network waited {waits:.0%} of its time for pictures, mostly for {_slowest(extract)}",
-            f"let more workers read: {readers} did, on {format_count(machine.cores, 'core')}",
-            _command(record, "--workers", machine.cores, out=out),
-            {"load_share": waits, "extract_s": whole_s, "readers": readers, "cores": machine.cores},
-            record.data.source,
+        finding = Finding(
+            code="extraction-waits",
+            stage="load",
+            message=f"the frozen network waited {waits:.0%} of its time for pictures, mostly for {_slowest(extract)}",
+            fix=f"let more workers read: {readers} did, on {format_count(machine.cores, 'core')}",
+            command=_command(record, "--workers", machine.cores, out=out),
+            evidence={"load_share": waits, "extract_s": whole_s, "readers": readers, "cores": machine.cores},
+            path=record.data.source or None,
         )
+        yield whole_s * waits * (1 - readers / machine.cores), finding
     missing = "openvino" not in record.versions
     # plain torch that was neither asked for nor the only engine was compared with the others, and preferred
     if encodes and machine.on_cpu and record.encoder.engine == "torch" and (missing or "--engine torch" in record.command):
-        yield _Cause(
-            "slow-engine",
-            "encode",
-            whole_s * encodes * (1 - 1 / _TORCH_TO_OPENVINO),
-            f"the frozen network ran in plain torch, {format_seconds(whole_s * encodes)}; OpenVINO was {_TORCH_TO_OPENVINO} "
-            "times as fast where both were measured, on an x86 CPU",
-            f"{'install it' if missing else 'leave the engine open'}: the fastest one is used whose numbers agree",
-            "pip install 'unchoke[openvino]'" if missing else _command(record, "--engine", out=out),
-            {"encode_s": whole_s * encodes, "engine": "torch"},
+        finding = Finding(
+            code="slow-engine",
+            stage="encode",
+            message=f"the frozen network ran in plain torch, {format_seconds(whole_s * encodes)}; OpenVINO was "
+            f"{_TORCH_TO_OPENVINO} times as fast where both were measured, on an x86 CPU",
+            fix=f"{'install it' if missing else 'leave the engine open'}: the fastest one is used whose numbers agree",
+            command="pip install 'unchoke[openvino]'" if missing else _command(record, "--engine", out=out),
+            evidence={"encode_s": whole_s * encodes, "engine": "torch"},
         )
+        yield whole_s * encodes * (1 - 1 / _TORCH_TO_OPENVINO), finding
 
 
 def _command(record: RunRecord, option: str, value: Any = None, *, out: str) -> str:
@@ -186,10 +125,6 @@ def _command(record: RunRecord, option: str, value: Any = None, *, out: str) -> 
     if option in words:
         del words[words.index(option) : words.index(option) + 2]
     return shlex.join(words if value is None else [*words, option, str(value)]) + out
-
-
-def _is_tunable(record: RunRecord) -> bool:
-    return not record.command.startswith("unchoke segment")
 
 
 def _chosen(record: RunRecord, name: str) -> Any:
@@ -274,7 +209,7 @@ def name_bottleneck(
         found = "compute-bound", "forward", what, fix, {"compute_share": compute}
     code, stage, message, fix, evidence = found
     batch = _chosen(record, "batch_size") or record.settings.get("batch_size")
-    command = f"unchoke tune{out}" if _is_tunable(record) else ""
+    command = "" if record.command.startswith("unchoke segment") else f"unchoke tune{out}"
     if code in _LARGER_BATCH and batch and not record.ladder:
         command = _command(record, "--batch-size", 2 * int(batch), out=out)
     return Finding(code=code, message=message, severity="info", stage=stage, evidence=evidence, fix=fix, command=command)
