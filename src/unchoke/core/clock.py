@@ -2,7 +2,7 @@
 
 In: `with clock.stage("forward"): …`, in the one thread that owns the clock; and for what runs in any number of threads at once, a
 `Loading`, whose stages are marked deep inside the readers by `during`. Out: seconds and calls by stage (`timeline.py` makes a
-record of them). No lock is taken, nothing is printed, and no device is waited for: work that was handed to a card is counted as
+record of them). No lock is taken, nothing is printed, and no device is waited for: work that was handed to a GPU is counted as
 the time it took to hand it over.
 """
 

@@ -109,7 +109,7 @@ class DataRecord(RecordPart):
 
 
 class GroupGapRecord(RecordPart):
-    """What a random split flatters: a quick linear model's score in random folds and in folds that keep the values of a column
+    """How much a random split leaks: a quick linear model's score in random folds and in folds that keep the values of a column
     together, and the 95 % interval of the difference.
     """
 

@@ -83,7 +83,7 @@ def usable_cores(limits: Limits | None = None) -> int:
 
 
 def has_card_driver() -> bool:
-    """Whether a driver for NVIDIA's cards is loaded: a hint that needs no torch."""
+    """Whether a driver for NVIDIA's GPUs is loaded: a hint that needs no torch."""
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))
 
 

@@ -20,7 +20,7 @@ GIB = 2**30
 UNMEASURED = {"measured": "unmeasured on this machine"}
 CLAIMED = {"measured": "measured: see docs/claims.md"}
 _GIVEN = "given on the command line"
-_SMALL_CARD_BYTES = 6 * GIB
+_SMALL_GPU_BYTES = 6 * GIB
 SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 LONG = {short: long for long, short in SHORT.items()}
 """The names of precisions: as torch says them, and as they are typed."""
@@ -117,24 +117,36 @@ def choose_policy(
             try_="--precision f32",
         )
     where = _device(facts, None if device == "auto" else device)
-    card = _card(facts, where.value)
-    dtype = _dtype(facts, card, where.value, _PRECISIONS[precision] if precision else "")
-    engine = _engine(facts, where.value, dtype.value, precision)
-    threads = _workers(facts, card, workers)
-    return Policy(
-        (
-            where,
-            dtype,
-            _train_dtype(where.value, dtype.value),
-            _memory_format(where.value),
-            _pin_memory(where.value),
-            threads,
-            _decode_threads(threads.value, engine.value),
-            Choice("compile", False, "compiling must first repay its compile time", UNMEASURED),
-            engine,
-            _encode_batch(card, where.value, engine.value),
-        )
-    )
+    device, gpu = str(where.value), _accelerator(facts, where.value)
+    dtype = _dtype(facts, gpu, device, _PRECISIONS[precision] if precision else "")
+    engine = _engine(facts, device, dtype.value, precision)
+    threads = _workers(facts, gpu, workers)
+
+    # training rounds more often than the frozen part, and what it rounds stays
+    train_dtype = Choice("train_dtype", dtype.value, f"as the frozen part on {device}", UNMEASURED)
+    memory_format = Choice("memory_format", "channels_last", "convolutions read neighbouring channels together", UNMEASURED)
+    pin_memory = Choice("pin_memory", False, "nothing is copied to another device")
+    if device == "cpu":
+        reason = "float32 resumes to the same bytes; --train-precision bf16 is faster where the CPU multiplies it itself"
+        train_dtype = Choice("train_dtype", "float32", reason, CLAIMED)
+    elif dtype.value == "float16":
+        reason = "with a loss scale, so that small gradients do not vanish"
+        train_dtype = Choice("train_dtype", "float16", reason, UNMEASURED)
+    if device == "mps":
+        reason = "channels_last gives wrong results on MPS in some versions: used only behind an equality check"
+        memory_format = Choice("memory_format", "contiguous", reason, UNMEASURED)
+        pin_memory = Choice("pin_memory", False, "memory is shared, and pinning harms in some versions", UNMEASURED)
+    elif device.startswith("cuda"):
+        reason = "copies to the GPU run beside the computation only from pinned memory"
+        pin_memory = Choice("pin_memory", True, reason, UNMEASURED)
+    reason = "decoders release the interpreter's lock, so threads suffice: one for each worker"
+    decode_threads = Choice("decode_threads", threads.value, reason, UNMEASURED)
+    if engine.value[0].startswith("openvino"):
+        reason = "each OpenVINO stream decodes its own pictures: more threads gained nothing"
+        decode_threads = Choice("decode_threads", 0, reason, CLAIMED)
+    compiled = Choice("compile", False, "compiling must first repay its compile time", UNMEASURED)
+    batch = _encode_batch(gpu, device, engine.value)
+    return Policy((where, dtype, train_dtype, memory_format, pin_memory, threads, decode_threads, compiled, engine, batch))
 
 
 def _device(facts: MachineFacts, device: str | None) -> Choice:
@@ -155,7 +167,7 @@ def _checked_device(facts: MachineFacts, device: str) -> str:
             f"no such device: {device!r}", code="unknown-device", why="devices are cpu, cuda, cuda:N and mps", try_="--device cpu"
         )
     if kind != "cpu" and int(index or 0) >= len(facts.of_kind(kind)):
-        there = ", ".join([*(f"{card.kind}:{card.index} ({card.name})" for card in facts.accelerators), "cpu"])
+        there = ", ".join([*(f"{gpu.kind}:{gpu.index} ({gpu.name})" for gpu in facts.accelerators), "cpu"])
         raise MachineError(
             f"--device {device}: this machine has none that torch {facts.torch_version} can use",
             code="device-not-available",
@@ -165,96 +177,64 @@ def _checked_device(facts: MachineFacts, device: str) -> str:
     return device
 
 
-def _card(facts: MachineFacts, device: str) -> Accelerator | None:
+def _accelerator(facts: MachineFacts, device: str) -> Accelerator | None:
     kind, _, index = device.partition(":")
-    cards = facts.of_kind(kind)
-    return cards[int(index or 0)] if cards else None
+    devices = facts.of_kind(kind)
+    return devices[int(index or 0)] if devices else None
 
 
 def describe_device(facts: MachineFacts, device: str) -> dict[str, str]:
     """What `device` is called, and the driver behind it ("" where there is none): what figures of speed hold for."""
-    card = _card(facts, device)
-    if card is None:
+    gpu = _accelerator(facts, device)
+    if gpu is None:
         return {"device": f"{facts.cpu_name}, {format_count(facts.cores, 'core')}", "driver": ""}
-    return {"device": card.name, "driver": card.driver}
+    return {"device": gpu.name, "driver": gpu.driver}
 
 
-def _dtype(facts: MachineFacts, card: Accelerator | None, device: str, dtype: str) -> Choice:
-    if dtype == "bfloat16" and card is not None and card.capability is not None and card.capability < (8, 0):
+def _dtype(facts: MachineFacts, gpu: Accelerator | None, device: str, dtype: str) -> Choice:
+    if dtype == "bfloat16" and gpu is not None and gpu.capability is not None and gpu.capability < (8, 0):
         raise MachineError(
-            f"--precision bf16: {card.name} has no bfloat16",
+            f"--precision bf16: {gpu.name} has no bfloat16",
             code="precision-unsupported",
-            why=f"its compute capability is {card.capability[0]}.{card.capability[1]}; bfloat16 begins with 8.0",
+            why=f"its compute capability is {gpu.capability[0]}.{gpu.capability[1]}; bfloat16 begins with 8.0",
             try_="--precision fp16",
         )
     if dtype:
         return Choice("dtype", dtype, _GIVEN)
     if device == "mps":
         return Choice("dtype", "float32", "half precision on MPS differs between versions; left to be measured", UNMEASURED)
-    if card is not None and card.capability is not None:
-        return _dtype_on_card(card, card.capability)
+    if gpu is not None and gpu.capability is not None:
+        return _dtype_on_gpu(gpu, gpu.capability)
     if facts.has_bf16_instructions:
         return Choice("dtype", "bfloat16", "this CPU multiplies bfloat16 itself; compared with float32 before use", UNMEASURED)
     return Choice("dtype", "float32", "this CPU has no bfloat16 instructions: emulating them is slower than float32", UNMEASURED)
 
 
-def _train_dtype(device: str, dtype: str) -> Choice:
-    """Training rounds more often than the frozen part, and what it rounds stays."""
-    if device == "cpu":
-        reason = "float32 resumes to the same bytes; --train-precision bf16 is faster where the CPU multiplies it itself"
-        return Choice("train_dtype", "float32", reason, CLAIMED)
-    if dtype == "float16":
-        return Choice("train_dtype", dtype, "with a loss scale, so that small gradients do not vanish", UNMEASURED)
-    return Choice("train_dtype", dtype, f"as the frozen part on {device}", UNMEASURED)
-
-
-def _dtype_on_card(card: Accelerator, capability: tuple[int, int]) -> Choice:
+def _dtype_on_gpu(gpu: Accelerator, capability: tuple[int, int]) -> Choice:
     evidence = {"capability": list(capability), **UNMEASURED}
     if capability >= (8, 0):
-        return Choice("dtype", "bfloat16", f"{card.name} multiplies bfloat16 itself, with float32's range", evidence)
+        return Choice("dtype", "bfloat16", f"{gpu.name} multiplies bfloat16 itself, with float32's range", evidence)
     if capability < (7, 0):
-        return Choice("dtype", "float32", f"{card.name} computes float16 more slowly than float32", evidence)
-    if "GTX 16" in card.name:
+        return Choice("dtype", "float32", f"{gpu.name} computes float16 more slowly than float32", evidence)
+    if "GTX 16" in gpu.name:
         reason = (
-            f"{card.name} has no bfloat16 and no tensor cores: float16 saves memory more than time; compared with float32 first"
+            f"{gpu.name} has no bfloat16 and no tensor cores: float16 saves memory more than time; compared with float32 first"
         )
         return Choice("dtype", "float16", reason, evidence)
-    return Choice("dtype", "float16", f"{card.name} has no bfloat16; float16 runs on its tensor cores", evidence)
+    return Choice("dtype", "float16", f"{gpu.name} has no bfloat16; float16 runs on its tensor cores", evidence)
 
 
-def _memory_format(device: str) -> Choice:
-    if device == "mps":
-        reason = "channels_last gives wrong results on MPS in some versions: used only behind an equality check"
-        return Choice("memory_format", "contiguous", reason, UNMEASURED)
-    return Choice("memory_format", "channels_last", "convolutions read neighbouring channels together", UNMEASURED)
-
-
-def _pin_memory(device: str) -> Choice:
-    if device.startswith("cuda"):
-        return Choice("pin_memory", True, "copies to the GPU run beside the computation only from pinned memory", UNMEASURED)
-    if device == "mps":
-        return Choice("pin_memory", False, "memory is shared, and pinning harms in some versions", UNMEASURED)
-    return Choice("pin_memory", False, "nothing is copied to another device")
-
-
-def _workers(facts: MachineFacts, card: Accelerator | None, workers: int | None) -> Choice:
+def _workers(facts: MachineFacts, gpu: Accelerator | None, workers: int | None) -> Choice:
     if workers is not None:
         return Choice("workers", workers, _GIVEN)
     cores = facts.cores
     evidence = {"cores": cores, "memory_bytes": facts.memory_bytes, **UNMEASURED}
-    if card is not None and card.unified:
+    if gpu is not None and gpu.unified:
         reason = f"half of {format_count(cores, 'core')}: pictures in flight and the GPU share one memory"
         return Choice("workers", max(1, cores // 2), reason, evidence)
     if cores >= 8:
         return Choice("workers", cores - 1, f"{cores} usable cores, one left to feed the device", evidence)
     return Choice("workers", cores, f"one thread for each of {format_count(cores, 'usable core')}", evidence)
-
-
-def _decode_threads(workers: int, engines: tuple[str, ...]) -> Choice:
-    if engines[0].startswith("openvino"):
-        return Choice("decode_threads", 0, "each OpenVINO stream decodes its own pictures: more threads gained nothing", CLAIMED)
-    reason = "decoders release the interpreter's lock, so threads suffice: one for each worker"
-    return Choice("decode_threads", workers, reason, UNMEASURED)
 
 
 def _engine(facts: MachineFacts, device: str, dtype: str, precision: str | None) -> Choice:
@@ -289,14 +269,14 @@ def _engine(facts: MachineFacts, device: str, dtype: str, precision: str | None)
     return Choice("engine", candidates, reason, UNMEASURED)
 
 
-def _encode_batch(card: Accelerator | None, device: str, engines: tuple[str, ...]) -> Choice:
-    if card is None:
+def _encode_batch(gpu: Accelerator | None, device: str, engines: tuple[str, ...]) -> Choice:
+    if gpu is None:
         if engines[0].startswith("openvino"):
             return Choice("encode_batch", 8, "eight pictures for each stream keep activations in the cache", UNMEASURED)
         return Choice("encode_batch", 16, "on a CPU a larger batch costs memory and gains nothing", UNMEASURED)
-    evidence, memory = {"memory_bytes": card.memory_bytes, **UNMEASURED}, format_bytes(card.memory_bytes)
-    if card.memory_bytes < _SMALL_CARD_BYTES:
-        return Choice("encode_batch", 16, f"small batches: {card.name} has only {memory}", evidence)
+    evidence, memory = {"memory_bytes": gpu.memory_bytes, **UNMEASURED}, format_bytes(gpu.memory_bytes)
+    if gpu.memory_bytes < _SMALL_GPU_BYTES:
+        return Choice("encode_batch", 16, f"small batches: {gpu.name} has only {memory}", evidence)
     if device == "mps":
         return Choice("encode_batch", 32, f"{memory} shared with everything else", evidence)
     return Choice("encode_batch", 128, f"{memory} hold it easily, and launches cost less per picture", evidence)

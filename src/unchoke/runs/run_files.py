@@ -1,7 +1,7 @@
 """The files of a finished run: which of them the run vouches for, and whether they are still as it left them.
 
 In: a run's folder. Out: its record, where every file it vouches for is there and as it was written. The report is not among them
-(it can be written again), nor are snapshots, which have sums of their own.
+(it can be written again), nor are checkpoints, which have sums of their own.
 """
 
 from __future__ import annotations

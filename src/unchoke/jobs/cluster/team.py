@@ -47,12 +47,12 @@ class Place:
     gpus: int = 0
 
 
-def plan_places(nodes: Sequence[ClusterNode], num: int | None, *, cards: bool) -> list[Place]:
-    """Where processes can be, those of different nodes first: one for each card, or one for each node with all of its cores.
+def plan_places(nodes: Sequence[ClusterNode], num: int | None, *, gpus: bool) -> list[Place]:
+    """Where processes can be, those of different nodes first: one for each GPU, or one for each node with all of its cores.
 
-    A node without cards is shared by several only where `num` asks for more than there are nodes.
+    A node without GPUs is shared by several only where `num` asks for more than there are nodes.
     """
-    if cards:
+    if gpus:
         by_node = [[Place(node, max(1, node.cpus // node.gpus), 1)] * node.gpus for node in nodes if node.gpus]
     else:
         usable = [node for node in nodes if node.cpus]

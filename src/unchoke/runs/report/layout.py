@@ -39,7 +39,7 @@ def width(text: str) -> int:
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
-    """`text` filled with spaces to `cells`; on the left when `right`-aligned."""
+    """`text` padded with spaces to `cells`; on the left when `right`-aligned."""
     fill = " " * max(0, cells - width(text))
     return fill + text if right else text + fill
 

@@ -364,9 +364,9 @@ def gap_sentence(record: RunRecord) -> str:
 
 
 def describe_gap(gap: GroupGapRecord) -> str:
-    """``random folds: 71.0 %, 'lesion_id' kept together: 66.0 %: the difference is what the split flatters``."""
+    """``random folds: 71.0 %, 'lesion_id' kept together: 66.0 %: the difference is leakage of the random split``."""
     random, grouped = (format_metric(gap.metric, float(value or 0)) for value in (gap.random, gap.grouped))
-    says = "the difference is what the split flatters" if (gap.low or 0) > 0 else "no difference beyond the noise"
+    says = "the difference is leakage of the random split" if (gap.low or 0) > 0 else "no difference beyond the noise"
     folds = f"in random folds: {random}, {gap.column!r} kept together: {grouped}"
     return f"{metric_label(gap.metric)} of a quick linear model {folds}: {says}"
 

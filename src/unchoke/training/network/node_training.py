@@ -53,7 +53,7 @@ class NodeTraining:
 
     def run(self) -> Timeline | None:
         """Train until it is finished; None where no node can take part."""
-        places = plan_places(self.cluster.nodes(), self.num, cards=self.gpus)
+        places = plan_places(self.cluster.nodes(), self.num, gpus=self.gpus)
         num = min(len(places), self.job.loop.batch_size) if self.num is None else self.num
         if num > len(places):
             kind = "GPU" if self.gpus else "core"

@@ -11,7 +11,7 @@ def node(name: str, cpus: int, gpus: int = 0) -> ClusterNode:
 
 
 def rows(nodes: list[ClusterNode], num: int | None = None, *, cards: bool = False) -> list[tuple[str, int, int]]:
-    return [(place.node.name, place.cpus, place.gpus) for place in plan_places(nodes, num, cards=cards)]
+    return [(place.node.name, place.cpus, place.gpus) for place in plan_places(nodes, num, gpus=cards)]
 
 
 def test_one_process_with_all_cores_on_each_node():
