@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.doctor.conftest import SLOW, book_of
 
 from unchoke_doctor.code.magics import plain_python, split_lines, written_file
+from unchoke_doctor.code.outputs import read_outputs
 from unchoke_doctor.code.source import parse_source
 from unchoke_doctor.errors import UsageError
 from unchoke_doctor.lint import CODES, _examine, run_lint
@@ -229,3 +230,37 @@ def test_odd_notebooks_are_read(cells: list[Any], version: Any, metadata: Any) -
     if version == 3:
         book = {"nbformat": 3, "worksheets": [{"cells": cells}, metadata]}
     check("book.ipynb", json.dumps(book).encode())
+
+
+# Saved outputs ------------------------------------------------------------------------------------------------------------
+
+FASTAI = (
+    "<table><thead><tr><th>epoch</th><th>train_loss</th><th>time</th></tr></thead>"
+    "<tr>\n<td>0</td>\n<td>0.52</td>\n<td>01:40</td></tr><tr><td>1</td><td>0.41</td><td>01:38</td></tr></table>"
+)
+HUGGING_FACE = "<progress></progress> [ 500/2500 10:00 < 40:00, 0.83 it/s, Epoch 1/5]"
+
+
+@pytest.mark.parametrize(
+    ("printed", "epoch_s"),
+    [
+        ("Epoch 1/3\n 62/445 [===>....] - ETA: 14:03 - loss: 3.3\n", 979.4),
+        ("Epoch 1/3\n62/445 ━━━━━ 14:03 2s/step - loss: 3.3\n", 979.4),
+        (" 10%|#    | 45/450 [01:00<09:00,  1.3s/it]\n", 600.0),
+        ("10 epochs completed in 0.5 hours.\n", 180.0),
+        ({"text/plain": "<IPython.core.display.HTML object>", "text/html": FASTAI}, 100.0),
+        ({"text/plain": "<IPython.core.display.HTML object>", "text/html": HUGGING_FACE}, 600.0),
+        ("Accuracy 0.9\n", None),
+    ],
+)
+def test_epoch_times_of_saved_outputs(printed: str | dict[str, str], epoch_s: float | None) -> None:
+    output = {"text": printed} if isinstance(printed, str) else {"data": printed}
+    book = {"cells": [{"cell_type": "code", "source": "train()", "outputs": [output]}]}
+    seen = read_outputs(parse_source("book.ipynb", json.dumps(book).encode())).epoch_s()
+    assert seen == (pytest.approx(epoch_s, abs=2.1) if epoch_s else None)
+
+
+def test_printed_length_of_a_data_set_in_any_language() -> None:
+    code = 'print(f"Imágenes: {len(train_data)}", flush=True)\nprint("Bilder", len(files))'
+    book = {"cells": [{"cell_type": "code", "source": code, "outputs": [{"text": "Imágenes: 1200\nBilder 300\n"}]}]}
+    assert read_outputs(parse_source("book.ipynb", json.dumps(book).encode())).images == 1200

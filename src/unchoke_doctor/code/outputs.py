@@ -25,6 +25,10 @@ _TQDM = re.compile(
 _KERAS_LEFT = re.compile(r"(?P<n>\d+)/(?P<steps>\d+)\s+(?:\[=*>?\.*\]|━+)\s*-?\s*(?:ETA:\s*)?(?P<left>(?:\d+:)*\d+s?)(?=\s)")
 _TQDM_LEFT = re.compile(r"(?P<n>\d+)/(?P<steps>\d+)\s*\[(?P<past>(?:\d+:)?\d+:\d\d)<(?P<left>(?:\d+:)?\d+:\d\d),")
 _FASTAI_ROW = re.compile(r"^\s*\d+(?:\s+(?:[\d.]+|nan|None|#na#))+\s+(?P<time>(?:\d+:)?\d+:\d\d)\s*$", re.MULTILINE)
+_HUGGING_FACE = re.compile(
+    r"\[\s*\d+/\d+\s+(?P<past>(?:\d+:)?\d+:\d\d)(?:\s*<\s*(?P<left>(?:\d+:)?\d+:\d\d))?,[^\]]{0,60}Epoch [\d.]+/(?P<epochs>\d+)"
+)
+_YOLO = re.compile(r"(?P<epochs>\d+) epochs completed in (?P<hours>\d+(?:\.\d+)?) hours")
 _EPOCH_TIME = re.compile(
     r"epoch[^\n]{0,120}?(?:time|took|elapsed|duration|completed in|finished in|in)\b[^\n\d]{0,20}"
     r"(?:(?P<min>\d+)\s*m(?:in)?\w*[ ,:]*)?(?P<s>\d+(?:\.\d+)?)\s*(?:s\b|sec|\bs$|$|\))",
@@ -123,12 +127,16 @@ def _read_cell(seen: Outputs, number: int, cell: Cell) -> None:
         seen.steps[number] = max(steps for _, steps in epochs)
     if number not in seen.cells and (wall := _WALL.search(text)):
         seen.cells[number] = _clock(wall)
+    for bar in _HUGGING_FACE.finditer(text):
+        seen.epochs[number] = _equal(_hms(bar["past"]) + _hms(bar["left"] or "0"), int(bar["epochs"]))
+    if done := _YOLO.search(text):
+        seen.epochs[number] = _equal(float(done["hours"]) * 3600, int(done["epochs"]))
     if whole := _TRAINING_TIME.search(text):
         total = int(whole["h"] or 0) * 3600 + int(whole["m"]) * 60 + float(whole["s"])
         count = max((int(n) for n in _EPOCH_LINE.findall(text)), default=0)
-        seen.epochs.setdefault(number, [total / max(1, count)] * max(1, count))
+        seen.epochs.setdefault(number, _equal(total, count))
     elif number not in seen.epochs and number in seen.cells and (count := len(set(_EPOCH_LINE.findall(text)))) > 1:
-        seen.epochs[number] = [seen.cells[number] / count] * count
+        seen.epochs[number] = _equal(seen.cells[number], count)
     found_in_words = False
     for sign in _IMAGES:
         found = [int(value) for value in sign.findall(text)]
@@ -146,6 +154,12 @@ def _read_cell(seen: Outputs, number: int, cell: Cell) -> None:
         seen.memory = memory[0]
     seen.spawns = seen.spawns or bool(_SPAWN.search(text))
     seen.on_linux = seen.on_linux or bool(_LINUX.search(text))
+
+
+def _equal(seconds: float, epochs: int) -> list[float]:
+    """The same time for each epoch; a text may show any number of them."""
+    count = min(max(1, epochs), 10_000)
+    return [seconds / count] * count
 
 
 def _printed_counts(cell: Cell) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,12 +35,12 @@ _MANY_PIXELS = re.compile(r"unet|segment|deeplab|detect|rcnn|yolo|mask|gan\b|dif
 _SHORT_S, _FEW_STEPS, _FEW_SAMPLES = 60.0, 100, 2_000
 """Seconds, steps and samples of a whole training below which nothing in it is worth a change."""
 
-LARGE_NETWORK = re.compile(
+_LARGE_NETWORK = re.compile(
     r"vit_?(?:large|huge|l_|h_)\w*|vit-(?:large|huge)[\w-]*|swin_(?:b|l|large|base)\w*|resnet(?:101|152)\w*|convnext_(?:b|l|x)\w*|"
     r"efficientnet[-_]?(?:v2_)?[bB]?[4-7lm]\b\w*|wide_resnet\w*|resnext101\w*|se_?resnext\w*",
     re.IGNORECASE,
 )
-MEDIUM_NETWORK = re.compile(  # from a tenth of a second an image on a CPU
+_USUAL_NETWORK = re.compile(  # from a tenth of a second an image on a CPU
     r"\bvit[-_]?b|vit-base|ViTFor|VisionTransformer|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
     r"segformer|yolo|faster_?rcnn|maskrcnn",
     re.IGNORECASE,
@@ -97,6 +98,11 @@ class Case:
         """All code of the program as text, for words that settle a question wherever they stand."""
         return "\n".join(cell.python for module in self.program.modules for cell, _ in module.cells)
 
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often each name stands in the code."""
+        return Counter(re.findall(r"\w+", self.texts))
+
     def cell(self, training: Training) -> int | None:
         """The cell that runs a training: of those that hold it or call what holds it, the outermost with an output."""
         cells = _cells(self.program, training)
@@ -123,10 +129,19 @@ class Case:
         return max(shown) if shown and max(shown) < epochs else None
 
     @cached_property
+    def large_network(self) -> str:
+        """The name of a large network in the code."""
+        found = _LARGE_NETWORK.search(self.texts)
+        return found[0] if found else ""
+
+    @cached_property
+    def has_known_network(self) -> bool:
+        return bool(self.large_network or _USUAL_NETWORK.search(self.texts))
+
+    @cached_property
     def computes_on_cpu(self) -> bool:
         """The outputs show no GPU, and the network is one that takes longer there than an image takes to decode."""
-        heavy = LARGE_NETWORK.search(self.texts) or MEDIUM_NETWORK.search(self.texts)
-        return self.outputs.on_cpu and not self.outputs.gpu and heavy is not None
+        return self.outputs.on_cpu and not self.outputs.gpu and self.has_known_network
 
     def loading_kind(self, kind: Kind) -> Kind:
         """How serious slow loading is by the saved outputs: a note where a network on the CPU takes the time, a choke where an
@@ -135,9 +150,9 @@ class Case:
         epoch = self.outputs.epoch_s()
         if self.computes_on_cpu:
             return "note"
-        heavy = LARGE_NETWORK.search(self.texts) or _MANY_PIXELS.search(self.texts)
-        images_s = self.outputs.images / epoch if epoch and self.outputs.images else 0
-        return "choke" if epoch and epoch >= _SHORT_S and 0 < images_s < _SLOW_IMAGES_S and not heavy else kind
+        if not epoch or epoch < _SHORT_S or not 0 < (self.outputs.images or 0) / epoch < _SLOW_IMAGES_S:
+            return kind
+        return kind if self.large_network or _MANY_PIXELS.search(self.texts) else "choke"
 
     @cached_property
     def little(self) -> str:

@@ -16,6 +16,7 @@ from unchoke_doctor.code.data import (
     compositions,
     constants,
     feeds,
+    is_decode,
     known_size,
     listed_transforms,
     random_options,
@@ -24,12 +25,13 @@ from unchoke_doctor.code.data import (
 )  # fmt: skip
 from unchoke_doctor.code.program import Program
 from unchoke_doctor.code.trace import argument_values, given, number, origins, value
+from unchoke_doctor.code.training import handful
 from unchoke_doctor.rules import Case, Hit
 
 _DEAR_MS, _BEFORE_MS = 5.0, 3.0
 """Milliseconds per sample, by the table in `code/data.py`: what decoding a photograph of 800 × 600 px takes; before a resize."""
-_LARGER = 3
-"""Times by which an edge grows before that is worth a word."""
+_LARGER, _FEW_PIXELS = 3, 32
+"""Times by which an edge grows before that is worth a word; rounds of a loop that goes over something else than pixels."""
 _SCALERS = (
     "Resize", "resize", "RandomResizedCrop", "transform", "aug_transforms", "flow_from_directory", "flow_from_dataframe",
     "image_dataset_from_directory", "load_img",
@@ -52,7 +54,50 @@ def check(case: Case) -> Iterator[Hit]:
         said = f"`{program.text(slow[0].func)}` for each sample in every epoch: it takes longer than decoding the image"
         fix = "do it once and keep the result; resize with `cv2.resize` or PIL, filter the batch on the GPU (kornia)"
         yield case.hit(slow, said, fix, calls=sorted({program.last(call) for call in slow}))
+    if pixels := _pixel_loops(program):
+        said = "Python visits the pixels one by one: a hundred times slower than the same in NumPy, for each image"
+        fix = (
+            "write it with arrays: masks (`image[mask] = value`), `np.where`, a table that is indexed (`table[image]`), `cv2.LUT`"
+        )
+        yield case.hit(pixels, said, fix)
     yield from _generators(case)
+
+
+def _pixel_loops(program: Program) -> list[ast.AST]:
+    """`for y in range(height): for x in range(width): … image[y, x]`, for each sample or in a loop that reads images."""
+    found: list[ast.AST] = []
+    for inner in program.loops:
+        outer = program.loop(inner)
+        match outer, inner:
+            case (
+                ast.For(target=ast.Name(id=y), iter=ast.Call(func=ast.Name(id="range"), args=[first, *_])),
+                ast.For(target=ast.Name(id=x), iter=ast.Call(func=ast.Name(id="range"), args=[second, *_])),
+            ) if program.is_own(inner):
+                few = any((count := number(program, part)) is not None and 0 < count < _FEW_PIXELS for part in (first, second))
+                names = [{one.id for one in ast.walk(part) if isinstance(one, ast.Name)} for part in _subscripts(inner)]
+                steps = len(outer.iter.args) == 3 or len(inner.iter.args) == 3  # type: ignore[attr-defined]
+                if not few and not steps and any({x, y} <= some for some in names) and _is_per_image(program, outer):
+                    found.append(outer)
+    return found
+
+
+def _subscripts(loop: ast.AST) -> Iterator[ast.AST]:
+    """The indices of `image[y, x]` and `image[y][x]`."""
+    for part in ast.walk(loop):
+        if isinstance(part, ast.Subscript):
+            yield ast.Tuple([part.slice, *([part.value.slice] if isinstance(part.value, ast.Subscript) else [])])
+
+
+def _is_per_image(program: Program, node: ast.AST) -> bool:
+    """In a function that runs for each sample, or in a loop that decodes images."""
+    function = program.function(node)
+    loops = [
+        loop for part in (node, *(program.callers(function) if function is not None else ())) if (loop := program.loop(part))
+    ]
+    reads = (
+        loop for loop in loops if not handful(program, loop) and any(is_decode(program, call) for call in program.reached(loop))
+    )
+    return function in sample_functions(program) or next(reads, None) is not None
 
 
 def _pipelines(case: Case) -> Iterator[Hit]:

@@ -11,7 +11,7 @@ from unchoke_doctor.code.program import LOOPS, Program
 from unchoke_doctor.code.trace import origins, value, values
 from unchoke_doctor.code.training import Training, own_node, torch_passes
 from unchoke_doctor.finding import Basis
-from unchoke_doctor.rules import LARGE_NETWORK, MEDIUM_NETWORK, Case, Hit
+from unchoke_doctor.rules import Case, Hit
 from unchoke_doctor.rules.one_at_a_time import loop_over_samples
 from unchoke_doctor.units import format_seconds
 
@@ -110,8 +110,7 @@ def _slow_pace(case: Case) -> Iterator[Hit]:
         if node is None or epoch is None or total is None or total < _LONG_S:
             continue
         step_s = epoch / steps if (steps := outputs.steps.get(cell or 0)) else 0.0
-        known = MEDIUM_NETWORK.search(case.texts) or LARGE_NETWORK.search(case.texts)
-        if outputs.on_cpu or (known and step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
+        if outputs.on_cpu or (case.has_known_network and step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
             said = f"this training ran on the CPU by its saved outputs, for {format_seconds(total)}"
             if not outputs.on_cpu:
                 said = f"a step took {step_s:.1f} s by the saved outputs, which show no GPU: the pace of a CPU"

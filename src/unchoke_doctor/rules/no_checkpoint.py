@@ -23,7 +23,7 @@ _OTHER_SAVES = re.compile(
 _WEIGHTS = re.compile(r"model|net|state|weight|learn|clf|classifier", re.IGNORECASE)
 _PICTURES = re.compile(r"im(?:g|age)|fig|plot|pic|mask|frame|photo|overlay|patch|crop|thumb|doc", re.IGNORECASE)
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
-_LONG_S, _MANY_EPOCHS = {False: 180.0, True: 900.0}, {False: 3, True: 10}
+_LONG_S, _MANY_EPOCHS, _MANY_IMAGES = {False: 180.0, True: 900.0}, {False: 3, True: 10}, 100_000
 """From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
 _FIXES = {
     "keras": "give `fit` `callbacks=[keras.callbacks.ModelCheckpoint('best.keras', save_best_only=True), "
@@ -57,7 +57,8 @@ def check(case: Case) -> Iterator[Hit]:
     if stopped:
         long = True
     elif seconds is not None or epochs is not None:
-        long = seconds >= _LONG_S[at_end] if seconds is not None else (epochs or 0) >= _MANY_EPOCHS[at_end]
+        many = (epochs or 0) >= _MANY_EPOCHS[at_end] or (epochs or 0) * (case.outputs.images or 0) >= _MANY_IMAGES
+        long = seconds >= _LONG_S[at_end] if seconds is not None else many
     else:  # it goes through the data several times, though nothing here tells how often
         runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
         repeats = isinstance(training.node, ast.Call) or any(isinstance(part, LOOPS) for part in training.chain)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke_doctor.code.training import own_node
-from unchoke_doctor.rules import LARGE_NETWORK, MEDIUM_NETWORK, Case, Hit
+from unchoke_doctor.rules import Case, Hit
 from unchoke_doctor.rules.workers import check as check_workers
 
 _USED = re.compile(
@@ -35,20 +35,14 @@ def check(case: Case) -> Iterator[Hit]:
     if training is None or node is None or _USED.search(case.texts):
         return
     gpu, total = case.outputs.gpu, case.training_s(training)
-    large = LARGE_NETWORK.search(case.texts)
     long = total is not None and total >= _LONG_S
     if _TENSOR_CORES.search(gpu):
         pays = long
     else:  # a GPU that is only called so may be any
-        named = bool(large or MEDIUM_NETWORK.search(case.texts)) and "cuda" in case.texts
+        named = case.has_known_network and "cuda" in case.texts
         pays = named and gpu in ("", "GPU") and (long or total is None) and not case.outputs.on_cpu
-    pays = pays and (bool(large) or not any(hit.kind == "choke" for hit in check_workers(case)))
-    where = (
-        f" on a {gpu}, which is built for 16 bits"
-        if pays and gpu
-        else f" for a network as large as `{large[0]}`"
-        if large
-        else ""
-    )
+    pays = pays and (bool(case.large_network) or not any(hit.kind == "choke" for hit in check_workers(case)))
+    where = f" for a network as large as `{case.large_network}`" if case.large_network else ""
+    where = f" on a {gpu}, which is built for 16 bits" if pays and gpu else where
     said = f"the training computes in float32 throughout{where}"
     yield case.hit([node], said, _FIXES.get(training.kind, _TORCH), "choke" if pays else "note")

@@ -78,9 +78,9 @@ def _is_peeked(case: Case, loader: ast.Call) -> bool:
     """Is a loader made only to look at a batch, `next(iter(loader))`, or never read where a network runs?"""
     targets: list[ast.expr] = getattr(case.program.parents.get(loader), "targets", [])
     name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
-    peeks, uses = case.texts.count(f"next(iter({name}))"), len(re.findall(rf"\b{name}\b", case.texts))
-    runs = bool(case.trainings or torch_passes(case.program))
-    return bool(name) and (peeks > 0 or runs) and uses == peeks + 1
+    uses, runs = case.words[name], bool(case.trainings or torch_passes(case.program))
+    peeks = case.texts.count(f"next(iter({name}))") if 0 < uses <= 3 else 0
+    return (peeks > 0 or runs) and uses == peeks + 1
 
 
 def _add(case: Case, call: ast.Call, name: str, value: str) -> tuple[Edit, ...]:

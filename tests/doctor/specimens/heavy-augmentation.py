@@ -47,3 +47,28 @@ from torch.utils.data import Dataset
 class Photos(Dataset):
     def __getitem__(self, i):
         return transform.resize(self.images[i], (224, 224))  # expect: choke code
+# === pixels of a mask, one by one in Python
+import cv2
+import numpy as np
+from torch.utils.data import Dataset
+class Masks(Dataset):
+    def __getitem__(self, index):
+        mask = cv2.imread(self.paths[index])
+        found = np.zeros(mask.shape[:2])
+        for y in range(mask.shape[0]):  # expect: choke code
+            for x in range(mask.shape[1]):
+                found[y, x] = self.classes[tuple(mask[y][x])]
+        return found
+# === silent: a matrix of twelve classes, patches, and a figure
+import cv2
+for path in paths:
+    image = cv2.imread(path)
+    for y in range(12):
+        for x in range(12):
+            counts[y, x] += 1
+    for y in range(0, image.shape[0], 256):
+        for x in range(0, image.shape[1], 256):
+            patches.append(image[y:y + 256, x:x + 256])
+for y in range(matrix.shape[0]):
+    for x in range(matrix.shape[1]):
+        plt.text(x, y, matrix[y, x])
