@@ -59,7 +59,7 @@ def _plain(name: str) -> str:
 def _figures(record: RunRecord, facts: Mapping[str, Any]) -> Iterator[str]:
     split = "test" if metrics_of(record, "test") else "val"
     size = split_size(record, split)
-    unseen = "that it neither learnt from nor was chosen by" if split == "test" else "that it was chosen by, which flatters it"
+    unseen = "that it neither learnt from nor was chosen by" if split == "test" else "that it was chosen by, which is too good"
     of = "patches" if facts["output"] == "masks" else "photos"
     yield f"On {size or 'the'} {split} {of} {unseen}:"
     yield ""
