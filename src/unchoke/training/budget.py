@@ -33,7 +33,6 @@ from unchoke.training.count_operations import OperationBudget, count_operations
 if TYPE_CHECKING:
     from unchoke.machine.memory.memory_plan import MemoryLimit
     from unchoke.machine.policy import Policy
-    from unchoke.training.network.loop_config import LoopConfig
     from unchoke.training.network.memory_trial import MemoryTrial, Way
 
 _DEFAULT_CUT = "none"
@@ -210,11 +209,14 @@ def _largest(costs: Sequence[StepCost], room: MemoryRoom) -> int:
 def _trial(settings: Settings, policy: Policy, *, benchmark: bool) -> tuple[MemoryTrial, dict[str, Any]]:
     """What is tried, and how to call it. The network is built here once, so that what is wrong with it is said at once."""
     import numpy as np
+    import torch
 
     from unchoke.features.cut import cut_network
     from unchoke.features.encoders import bare_encoder
+    from unchoke.machine.policy import LONG
     from unchoke.pixels.tile_grid import plan_tiles
     from unchoke.training.data import Problem
+    from unchoke.training.network.loop_config import LoopConfig
     from unchoke.training.network.memory_trial import MemoryTrial
     from unchoke.training.network.photo_job import NetworkSpec, PhotoJob
     from unchoke.training.network.photo_trainer import noise_source
@@ -222,7 +224,20 @@ def _trial(settings: Settings, policy: Policy, *, benchmark: bool) -> tuple[Memo
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     encoder = bare_encoder(settings.encoder, input_px=settings.input_px)
     cut = cut_network(encoder, settings.cut, verify=False)
-    loop = _loop(settings, policy)
+    precision, size = settings.train_precision, settings.batch_size or 1
+    formats = {True: "channels_last", False: "contiguous", None: policy.memory_format}
+    loop = LoopConfig(  # as a run would have it; averaging is on, as it is in all but the shortest runs
+        epochs=1,
+        batch_size=size,
+        sub_batch=size,
+        eval_batch=size,
+        lr=1e-3,
+        body_lr=1e-4,
+        ema_decay=0.99,
+        dtype=policy.train_dtype if precision is None else LONG[precision],
+        memory_format=formats[settings.channels_last],
+        threads=torch.get_num_threads(),
+    )
     network = NetworkSpec(settings.encoder, settings.cut, input_px=settings.input_px, tiles=tiles, fusion=settings.fusion)
     names = tuple(f"class {number}" for number in range(_CLASSES))
     splits = {"train": np.arange(_CLASSES)}
@@ -250,27 +265,3 @@ def _trial(settings: Settings, policy: Policy, *, benchmark: bool) -> tuple[Memo
         "precision": loop.dtype,
     }
     return trial, about
-
-
-def _loop(settings: Settings, policy: Policy) -> LoopConfig:
-    """The loop as a run would have it; averaging is on, as it is in all but the shortest runs."""
-    import torch
-
-    from unchoke.machine.policy import LONG
-    from unchoke.training.network.loop_config import LoopConfig
-
-    precision, channels_last = settings.train_precision, settings.channels_last
-    formats = {True: "channels_last", False: "contiguous", None: policy.memory_format}
-    size = settings.batch_size or 1
-    return LoopConfig(
-        epochs=1,
-        batch_size=size,
-        sub_batch=size,
-        eval_batch=size,
-        lr=1e-3,
-        body_lr=1e-4,
-        ema_decay=0.99,
-        dtype=policy.train_dtype if precision is None else LONG[precision],
-        memory_format=formats[channels_last],
-        threads=torch.get_num_threads(),
-    )

@@ -103,7 +103,14 @@ def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_ev
     with timers.stage("load"):
         found = find_run(run, out=out)
         found.refuse_masks("unchoke evaluate")
-        table = _load_judged(found)
+        table = load_predictions(found.folder / "predictions.csv")
+        if not len(table):
+            raise UsageError(
+                f"{found.record.run} has nothing to be judged by",
+                code="nothing-to-evaluate",
+                why="all of its samples were trained on: there was neither a val nor a test split",
+                try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
+            )
         run_models, problem, weights = _open_run(found, table, listener)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
@@ -142,7 +149,15 @@ def _open_run(
     trained, extra = load_network(found.head_file)
     problem = as_problem(trained.kind, trained.names, table)
     inputs = table[[input_column(name) for name in trained.input_names]].to_numpy(np.float32) if trained.input_names else None
-    source = _network_source(found, trained, extra, problem.sample_ids, listener)
+    source: InputSource
+    if not trained.is_whole:
+        store = open_activations(found, extra["fingerprint"], problem.sample_ids)
+        source = ActivationSource(store, hash_ids(problem.sample_ids), 0)
+    elif found.workspace is not None:
+        source = open_pictures(found, trained, extra, problem.sample_ids, on_event=listener).open(problem.sample_ids, 0)
+    else:
+        preprocess = EncoderSpec.from_dict(extra["encoder"]).preprocess
+        source = RowsInMemory(_exported_pixels(found, problem.sample_ids), preprocess)
     ready = open_network(found, trained, on_event=listener, as_in_training=True)
 
     def outputs() -> Outputs:
@@ -150,18 +165,6 @@ def _open_run(
         return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
 
     return outputs, problem, trained.targets.weights if trained.targets else None
-
-
-def _network_source(
-    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], on_event: OnEvent
-) -> InputSource:
-    """What the network was shown of the judged samples: cached activations, exported pixels, or the pictures themselves."""
-    if not trained.is_whole:
-        store = open_activations(found, extra["fingerprint"], sample_ids)
-        return ActivationSource(store, hash_ids(sample_ids), 0)
-    if found.workspace is not None:
-        return open_pictures(found, trained, extra, sample_ids, on_event=on_event).open(sample_ids, 0)
-    return RowsInMemory(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
 
 
 def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.uint8]:
@@ -185,18 +188,6 @@ def _exported_rows(file: Path, sample_ids: Sequence[str]) -> NDArray[np.int32]:
     place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
     _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
     return np.array([place[sample_id] for sample_id in sample_ids], np.int32)
-
-
-def _load_judged(found: FoundRun) -> pd.DataFrame:
-    table = load_predictions(found.folder / "predictions.csv")
-    if not len(table):
-        raise UsageError(
-            f"{found.record.run} has nothing to be judged by",
-            code="nothing-to-evaluate",
-            why="all of its samples were trained on: there was neither a val nor a test split",
-            try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
-        )
-    return table
 
 
 def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -> Problem:

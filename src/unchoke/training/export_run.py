@@ -9,25 +9,22 @@ from __future__ import annotations
 import math
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unchoke.core import atomic, checksums, listing
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.units import format_bytes, format_count
-from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
+from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows, save_shard
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import default_listener
 from unchoke.training.checkpoints import load_checkpoint
-from unchoke.training.data import Positions
 from unchoke.training.evaluate import (
     EXPORTED_FEATURES,
     EXPORTED_PIXELS,
@@ -73,12 +70,16 @@ def export_run(
     """
     to = Path(to)
     listener = on_event or default_listener()
-    if to.exists() and not (to / checksums.CHECKSUMS).is_file():
-        raise _in_the_way(to)
     found = find_run(run, out=out)
     if to.exists():
-        if not _holds(to, found):
-            raise _in_the_way(to)
+        # nothing but an export of this very run, with every file as it was written
+        held = (to / checksums.CHECKSUMS).is_file()
+        if held:
+            checksums.verify_folder(to)
+            held = all((to / name).is_file() and digest_file(to / name) == digest_file(found.folder / name) for name in _COPIED)
+        if not held:
+            why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
+            raise UsageError(f"{to} exists already", code="output-exists", why=why, try_=try_)
         listener(Note(f"{found.record.run} was exported to {to} already"))
         return _about(to, found)
     atomic.sweep_temporaries(to.parent, of=to.name)
@@ -103,17 +104,6 @@ def export_run(
 def _about(to: Path, found: FoundRun) -> dict[str, Any]:
     size_bytes = sum(file.size_bytes for file in listing.walk(to))
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
-
-
-def _in_the_way(to: Path) -> UsageError:
-    why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
-    return UsageError(f"{to} exists already", code="output-exists", why=why, try_=try_)
-
-
-def _holds(to: Path, found: FoundRun) -> bool:
-    """Whether `to` is an export of this run as it is now, with every file as it was written."""
-    checksums.verify_folder(to)
-    return all((to / name).is_file() and digest_file(to / name) == digest_file(found.folder / name) for name in _COPIED)
 
 
 def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
@@ -149,9 +139,7 @@ def _export_network(found: FoundRun, built: Path, weights: Path | str | None, li
         return _save_pixels(found, trained, extra, sample_ids, built, listener)
     save_encoder(encoder_of(found, extra, weights=weights), built)
     store = open_activations(found, extra["fingerprint"], sample_ids)
-    chunks = (store.rows(where) for where in _chunks(len(sample_ids), 2 * store.dim))
-    name = POOLED if len(store.row_shape) == 1 else ACTIVATIONS
-    size = _save_rows(built / EXPORTED_FEATURES, name, chunks, (len(sample_ids), *store.row_shape), sample_ids, np.float16)
+    size = _save_activations(built / EXPORTED_FEATURES, store, sample_ids)
     held = f"the activations it was judged on ({format_bytes(size)} for {format_count(len(sample_ids), 'image')})"
     return [EXPORTED_FEATURES, ENCODER_FILE], f"with its encoder's weights and {held}"
 
@@ -185,35 +173,23 @@ def _save_pixels(
         )
         listener(Note(f"{left}: they stay here, so the export predicts but cannot be evaluated by itself", "warning"))
         return [], "with all its weights"
-    source = pictures.open(sample_ids, 0)
-    chunks = (source.read(where, None).numpy() for where in _chunks(len(sample_ids), pictures.sample_bytes))
-    shape = (len(sample_ids), *pictures.canvas.input_shape)
-    _save_rows(built / EXPORTED_PIXELS, "pixels", chunks, shape, sample_ids, np.uint8)
+    pixels = pictures.open(sample_ids, 0).read(np.arange(len(sample_ids)), None).numpy()
+    save_shard(built / EXPORTED_PIXELS, {"pixels": pixels}, sample_ids)
     return [EXPORTED_PIXELS], f"with all its weights and the pixels it was judged on ({format_bytes(size)} for {images})"
 
 
-def _chunks(num: int, sample_bytes: int) -> Iterator[Positions]:
-    """Positions, as many at a time as memory should hold."""
-    step = max(1, _CHUNK_BYTES // max(1, sample_bytes))
-    return (np.arange(start, min(start + step, num), dtype=np.int64) for start in range(0, num, step))
-
-
-def _save_rows(
-    file: Path,
-    name: str,
-    chunks: Iterable[NDArray[Any]],
-    shape: tuple[int, ...],
-    sample_ids: Sequence[str],
-    dtype: type[np.generic],
-) -> int:
+def _save_activations(file: Path, store: FeatureStore, sample_ids: list[str]) -> int:
     """An uncompressed NPZ such as `save_shard` writes, filled chunk by chunk: activations may be larger than memory."""
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    ids = np.array(sample_ids, dtype=np.str_) if sample_ids else np.array([], dtype="<U1")
+    num, shape = len(sample_ids), (len(sample_ids), *store.row_shape)
+    step = max(1, _CHUNK_BYTES // max(1, 2 * store.dim))
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float16)), "fortran_order": False, "shape": shape}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        name = POOLED if len(store.row_shape) == 1 else ACTIVATIONS
         with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
             np.lib.format.write_array_header_1_0(member, header)
-            for rows in chunks:
+            for start in range(0, num, step):
+                rows = store.rows(np.arange(start, min(start + step, num), dtype=np.int64))
                 member.write(np.ascontiguousarray(rows).data)
         with archive.open("sample_id.npy", "w") as member:
-            np.lib.format.write_array(member, ids, allow_pickle=False)
-    return math.prod(shape) * np.dtype(dtype).itemsize
+            np.lib.format.write_array(member, np.array(sample_ids, np.str_), allow_pickle=False)
+    return int(2 * math.prod(shape))
