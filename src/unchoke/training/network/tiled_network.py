@@ -118,28 +118,18 @@ class TiledNetwork(TrainableNetwork):
     input_mean: torch.Tensor
     input_std: torch.Tensor
 
-    def __init__(
-        self,
-        suffix: nn.Module,
-        config: NetworkConfig,
-        *,
-        target_matrix: torch.Tensor | None = None,
-        target_mean: torch.Tensor | None = None,
-        target_std: torch.Tensor | None = None,
-        input_mean: torch.Tensor | None = None,
-        input_std: torch.Tensor | None = None,
-    ) -> None:
-        """What is left out is filled by `load_state_dict`; `TiledNetwork.of` builds a network to be trained."""
+    def __init__(self, suffix: nn.Module, config: NetworkConfig) -> None:
+        """Scales are filled in by `load_state_dict`; `TiledNetwork.of` builds a network to be trained."""
         super().__init__()
         self.config, self.suffix = config, suffix
         self.fusion = nn.ModuleList(_build_fusion(config) for _ in range(config.tiles.streams))
         self.head = _linear(config.head_inputs, config.num_outputs)
-        learned, shape = config.num_outputs, (config.num_outputs, config.num_outputs + config.num_derived)
-        self._keep("target_mean", target_mean, torch.zeros(learned))
-        self._keep("target_std", target_std, torch.ones(learned))
-        self._keep("target_matrix", target_matrix, torch.eye(*shape) if config.num_derived else None)
-        self._keep("input_mean", input_mean, torch.zeros(config.num_inputs))
-        self._keep("input_std", input_std, torch.ones(config.num_inputs))
+        learned, derived = config.num_outputs, config.num_derived
+        self.register_buffer("target_mean", torch.zeros(learned))
+        self.register_buffer("target_std", torch.ones(learned))
+        self.register_buffer("target_matrix", torch.eye(learned, learned + derived) if derived else None)
+        self.register_buffer("input_mean", torch.zeros(config.num_inputs))
+        self.register_buffer("input_std", torch.ones(config.num_inputs))
         self.init_head(0)
 
     @classmethod
@@ -167,23 +157,16 @@ class TiledNetwork(TrainableNetwork):
             positive=plan.positive if plan else False,
             num_derived=num_derived,
         )
-        network = cls(
-            suffix,
-            config,
-            target_matrix=plan.matrix if plan and num_derived else None,
-            target_mean=scale.mean,
-            target_std=scale.std,
-            input_mean=torch.from_numpy(input_scale.mean) if input_scale else None,
-            input_std=torch.from_numpy(input_scale.std) if input_scale else None,
-        )
+        network = cls(suffix, config)
+        network.target_mean.copy_(scale.mean)
+        network.target_std.copy_(scale.std)
+        if network.target_matrix is not None and plan is not None:
+            network.target_matrix.copy_(plan.matrix)
+        if input_scale is not None:
+            network.input_mean.copy_(torch.from_numpy(input_scale.mean))
+            network.input_std.copy_(torch.from_numpy(input_scale.std))
         network.init_head(seed, scale.bias)
         return network
-
-    def _keep(self, name: str, value: torch.Tensor | None, default: torch.Tensor | None) -> None:
-        if value is not None and (default is None or value.shape != default.shape):
-            raise ValueError(f"{name} of shape {tuple(value.shape)} does not fit {self.config}")
-        kept = default if value is None else value
-        self.register_buffer(name, None if kept is None else kept.detach().clone())
 
     @torch.no_grad()
     def init_head(self, seed: int, bias: torch.Tensor | None = None) -> None:
