@@ -23,9 +23,3 @@ def test_what_is_mistyped_is_explained(unchoke: Type) -> None:
     answer = unchoke("budget", "--encoder", "test_vit", "--cut", "4")
     assert answer.code == 2
     assert "-4" in answer.stderr
-
-
-def test_its_help_names_what_it_looks_at(unchoke: Type) -> None:
-    shown = unchoke("budget", "--help").stdout
-    assert all(word in shown for word in ("--encoder", "--cut", "--memory", "--benchmark", "--grad-ckpt", "--json"))
-    assert "--epochs" not in shown

@@ -54,12 +54,6 @@ def test_extract_with_nothing_left(unchoke: Type, workspace: Path) -> None:
     assert f"unchoke train --out {workspace}" in answer.stdout
 
 
-def test_doctor_shows_its_choices(unchoke: Type) -> None:
-    answer = unchoke("doctor")
-    assert (answer.code, answer.stderr) == (0, "")
-    assert all(word in answer.stdout for word in ("device", "engine", "workers"))
-
-
 def test_the_version_is_a_result(unchoke: Type) -> None:
     from unchoke import __version__
 

@@ -96,9 +96,3 @@ def test_an_empty_folder_is_explained(unchoke: Type, tmp_path: Path) -> None:
     assert answer.code == 1
     assert "[no-scenes]" in answer.stderr
     assert str(tmp_path / "nothing") in answer.stderr
-
-
-def test_its_help_names_what_it_takes(unchoke: Type) -> None:
-    shown = unchoke("tile", "--help").stdout
-    assert all(word in shown for word in ("--tile-size", "--mask", "--polygons", "--min-valid", "--compress", "--dry-run"))
-    assert "--epochs" not in shown

@@ -1,8 +1,8 @@
-"""Reader processes: files are read and decoded on every core, into memory that both sides see; no pixel is ever pickled.
+"""Loader processes: files are read and decoded on every core, into memory that both sides see; no pixel is ever pickled.
 
 In: a `program` (a picklable callable: a task and a piece of memory in, a small answer out) and tasks. Out: chunks as they are
-done, in any order; a chunk's memory is the taker's until it is released. A reader that dies costs its task, which then comes back
-with the error. One thread drives the pool, so that readers never wait for whoever computes with what they read. What is read is
+done, in any order; a chunk's memory is the taker's until it is released. A process that dies costs its task, which comes back with
+the error. One thread drives the pool, so that workers never wait for the training. What is read is
 the program's business.
 """
 
@@ -30,16 +30,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 Program = Callable[[T, memoryview], R]
 _AHEAD = 3
-"""Tasks in flight for each reader: one being read, one waiting, one read already."""
+"""Tasks in flight for each worker: one being read, one waiting, one read already."""
 _FEWEST_CORES = 4
 _LOOK_EVERY_S = 0.05
 _preloaded: list[str] = []
 
 
 def preload_workers(modules: Sequence[str]) -> None:
-    """Begin to import what readers will need, in a process they are forked from later; returns at once.
+    """Begin to import what workers will need, in a process they are forked from later; returns at once.
 
-    Only the first call of a process counts. Where processes cannot be forked, nothing happens: each reader imports for itself.
+    Only the first call of a process counts. Where processes cannot be forked, nothing happens: each worker imports for itself.
     """
     if not _preloaded:
         _preloaded.extend(modules)
@@ -48,12 +48,12 @@ def preload_workers(modules: Sequence[str]) -> None:
 
 
 def start_at_once() -> bool:
-    """Whether readers need not wait for torch, which takes seconds to import."""
+    """Whether workers need not wait for torch, which takes seconds to import."""
     return "torch" not in _preloaded
 
 
 def start_method() -> str:
-    """How readers are started: forked from a clean process that only imports, on Linux; spawned elsewhere.
+    """How workers are started: forked from a clean process that only imports, on Linux; spawned elsewhere.
 
     Spawned also where that process finds no place for its socket: a folder for temporary files that is full, or whose name is
     longer than a socket's may be.
@@ -77,15 +77,15 @@ def worth_processes(num_items: int, *, workers: int, least: int = 1000) -> bool:
 
 
 class SharedBlock:
-    """Memory that this process and its readers both see. Pages nobody writes to take nothing."""
+    """Memory that this process and its workers both see. Pages nobody writes to take nothing."""
 
     def __init__(self, num_bytes: int) -> None:
         self._file: Path | None = None
         if hasattr(os, "memfd_create"):  # not bounded by the size of /dev/shm, which containers keep small
-            self._fd = os.memfd_create("unchoke-readers")
+            self._fd = os.memfd_create("unchoke-loaders")
             self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
         else:
-            self._file = keep_scratch("readers") / "shared"
+            self._file = keep_scratch("loaders") / "shared"
             self._fd, self.path = os.open(self._file, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)), str(self._file)
         os.ftruncate(self._fd, num_bytes)
         self._map = mmap.mmap(self._fd, num_bytes)
@@ -95,7 +95,7 @@ class SharedBlock:
         """Give the memory back, as far as nobody looks at it any more."""
         os.close(self._fd)
         if self._file is not None:
-            with suppress(BufferError):  # whoever took a chunk may still hold it
+            with suppress(BufferError):  # the taker of a chunk may still hold it
                 self.view.release()
                 self._map.close()
             shutil.rmtree(self._file.parent, ignore_errors=True)  # Windows keeps a mapped file: it goes with the process
@@ -138,7 +138,7 @@ class LoaderProcesses(Generic[T, R]):
         self._todo.put((task, self._free.pop()))
         self.in_flight += 1
         if self._thread is None:
-            self._thread = threading.Thread(target=self._drive, name="unchoke-readers", daemon=True)
+            self._thread = threading.Thread(target=self._drive, name="unchoke-loaders", daemon=True)
             self._thread.start()
 
     def take(self) -> ReadChunk[T, R]:
@@ -161,7 +161,7 @@ class LoaderProcesses(Generic[T, R]):
             yield self.take()
 
     def close(self) -> None:
-        """End the readers, whatever they are doing."""
+        """End the workers, whatever they are doing."""
         self._closing = True
         self._todo.put(None)
         if self._thread is not None:
@@ -189,20 +189,20 @@ class LoaderProcesses(Generic[T, R]):
             pool.close()
 
 
-_reader: tuple[Program[Any, Any], memoryview, int] | None = None
+_loader: tuple[Program[Any, Any], memoryview, int] | None = None
 
 
 def set_up_worker(program: Program[Any, Any], path: str, region_bytes: int) -> None:
-    """What a reader process does first: look at the shared memory."""
-    global _reader
+    """What a worker does first: look at the shared memory."""
+    global _loader
     with open(path, "r+b") as file:  # noqa: PTH123 (a path below /proc)
-        _reader = program, memoryview(mmap.mmap(file.fileno(), 0)), region_bytes
+        _loader = program, memoryview(mmap.mmap(file.fileno(), 0)), region_bytes
 
 
 def read_task(task: tuple[Any, int]) -> Any:
-    """Run the program on one task, in a reader process."""
-    if _reader is None:
+    """Run the program on one task, in a worker."""
+    if _loader is None:
         raise RuntimeError("set_up_worker did not run in this process")
-    program, memory, region_bytes = _reader
+    program, memory, region_bytes = _loader
     start = task[1] * region_bytes
     return program(task[0], memory[start : start + region_bytes])

@@ -49,7 +49,7 @@ class WorkerPool(Generic[T, R]):
     """Up to `size` workers, started as tasks come. `give` while `has_room`, then take `next_outcome`.
 
     They are spawned; or, with `start_method` "forkserver", forked from a process that has imported already what they need
-    (`readers.py` says what), which takes hundredths of a second each.
+    (`loader_processes.py` says what), which takes hundredths of a second each.
     """
 
     def __init__(

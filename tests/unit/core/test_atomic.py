@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -59,14 +58,6 @@ def test_names_that_are_no_utf8_are_spelled_out(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "rows.json").read_text(encoding="utf-8")) == {"path": "n\udcff.jpg"}
 
 
-def test_not_durable_still_arrives_whole(tmp_path: Path) -> None:
-    atomic.write_with(tmp_path / "tile.npz", lambda file: file.write(b"whole"), durable=False)
-    with refused("disk-full", "tile.npz"):
-        atomic.write_with(tmp_path / "tile.npz", failing(errno.ENOSPC), durable=False)
-    assert (tmp_path / "tile.npz").read_bytes() == b"whole"
-    assert everything(tmp_path) == ["tile.npz"]
-
-
 def test_kill_leaves_the_old_file_and_a_stray(tmp_path: Path) -> None:
     file = tmp_path / "kept.txt"
     file.write_text("old")
@@ -106,17 +97,6 @@ def test_files_and_folders_get_the_rights_the_umask_allows(tmp_path: Path, mask:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == mode
     assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o777 & ~mask
-
-
-def test_threads_writing_at_once_keep_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda number: atomic.write_text(tmp_path / str(number), "x"), range(64)))
-        assert os.umask(0o027) == 0o027
-    finally:
-        os.umask(before)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o640}
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -14,13 +14,6 @@ from unchoke.core import atomic, checksums
 from unchoke.core.errors import DataError
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    checksums.write_checked(tmp_path / "a.csv", b"one")
-    checksums.write_checked(tmp_path / "a.csv", b"two")
-    checksums.write_checked(tmp_path / "b.csv", b"three")
-    assert (checksums.read_checked(tmp_path / "a.csv"), checksums.read_checked(tmp_path / "b.csv")) == (b"two", b"three")
-
-
 def test_the_list_is_one_that_sha256sum_checks(tmp_path: Path) -> None:
     checksums.write_checked(tmp_path / "a.csv", b"one")
     checksums.write_checked(tmp_path / "a.csv", b"two")
@@ -118,12 +111,6 @@ def test_senseless_memory_is_told_and_counts_as_absent(tmp_path: Path, text: str
     assert checksums.recall_json(tmp_path / "m.json", told.append) == {}
     assert len(told) == 1
     assert "m.json" in told[0]
-
-
-def test_a_memory_comes_back(tmp_path: Path) -> None:
-    checksums.save_checked_json(tmp_path / "m.json", {"a": 1})
-    assert checksums.recall_json(tmp_path / "m.json", lambda _: pytest.fail("nothing to tell")) == {"a": 1}
-    assert checksums.recall_json(tmp_path / "absent.json", lambda _: pytest.fail("nothing to tell")) == {}
 
 
 def test_pipe_in_place_of_a_file_is_damage(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from unchoke.core.errors import (
     UnchokeError,
     UsageError,
     list_some,
-    missing_extra,
     shorten_values,
 )
 from unchoke.core.events import Note
@@ -32,12 +31,6 @@ def test_a_list_shows_the_first_few_and_counts_the_rest() -> None:
     assert list_some(["a", "b"]) == "a, b"
     assert list_some(list("abcdefg"), limit=3) == "a, b, c and 4 more"
     assert list_some([]) == ""
-
-
-def test_a_missing_extra_names_the_command_that_installs_it() -> None:
-    error = missing_extra("nncf", extra="int8", purpose="int8 precision")
-    assert (type(error), error.code) == (MachineError, "missing-extra")
-    assert (error.try_, "nncf" in error.what) == ("pip install 'unchoke[int8]'", True)
 
 
 def test_huge_cell_is_quoted_by_its_ends() -> None:

@@ -49,12 +49,6 @@ def test_link_to_a_file_counts_a_dangling_one_not(tmp_path: Path) -> None:
     assert [entry.relative for entry in walk(tmp_path / "data")] == ["link", "x"]
 
 
-def test_neither_file_nor_folder_is_passed_over(tmp_path: Path) -> None:
-    tree(tmp_path, "x")
-    os.mkfifo(tmp_path / "pipe")
-    assert [entry.relative for entry in walk(tmp_path)] == ["x"]
-
-
 def test_what_is_neither_file_nor_folder_is_told_of(tmp_path: Path) -> None:
     tree(tmp_path, "a/x")
     os.mkfifo(tmp_path / "a" / "pipe")
@@ -70,8 +64,3 @@ def test_walking_nothing_raises_and_naming_nothing_is_empty(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         list(walk(tmp_path / "nowhere"))
     assert names(tmp_path / "nowhere") == []
-
-
-def test_names_are_chosen_by_their_beginning_and_end(tmp_path: Path) -> None:
-    tree(tmp_path, "job_2.done", "job_1.done", "job_1.failed", "other.done")
-    assert names(tmp_path, prefix="job_", suffix=".done") == ["job_1.done", "job_2.done"]

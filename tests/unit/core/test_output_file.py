@@ -39,13 +39,6 @@ def test_a_link_stays_one_and_its_target_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "target.csv").read_text() == "new"
 
 
-def test_a_link_to_nothing_makes_what_it_leads_to(tmp_path: Path) -> None:
-    (tmp_path / "link.csv").symlink_to("later.csv")
-    named(tmp_path / "link.csv").write_text("new")
-    assert (tmp_path / "link.csv").is_symlink()
-    assert (tmp_path / "later.csv").read_text() == "new"
-
-
 def test_a_folder_a_socket_and_a_loop_are_why_not(tmp_path: Path) -> None:
     assert "folder" in why_not(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
@@ -128,11 +121,6 @@ def test_results_in_a_workspace_may_be_written_again(tmp_path: Path, name: str) 
     assert (tmp_path / name).read_text() == "second"
 
 
-def test_foreign_folders_named_like_a_workspace(tmp_path: Path) -> None:
-    named(tmp_path / "logs" / "manifest.csv").write_text("first")
-    named(tmp_path / "logs" / "manifest.csv").write_text("second")
-
-
 def test_no_picture_is_replaced_by_a_table(tmp_path: Path) -> None:
     (tmp_path / "photo.JPG").write_bytes(b"pixels")
     assert "picture" in why_not(tmp_path / "photo.JPG")
@@ -147,9 +135,3 @@ def test_what_a_list_of_ours_names_is_never_replaced(tmp_path: Path) -> None:
     for name in ("checkpoints/head.pt", "SHA256SUMS"):
         assert "lists that file" in why_not(export / name)
     named(export / "rows.csv").write_text("new")
-
-
-def test_a_list_of_somebody_elses_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("old")
-    (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  rows.csv\n")
-    named(tmp_path / "rows.csv").write_text("new")

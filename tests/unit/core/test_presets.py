@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from unchoke.core.remembered import load_remembered, remember, resolve_settings
 from unchoke.core.settings import Settings, as_options, validate
 from unchoke.core.workspace import Workspace
 
-ROOT = Path(__file__).resolve().parents[3]
 every_preset = pytest.mark.parametrize("name", preset_names())
 
 
@@ -24,10 +22,6 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def in_force(workspace: Workspace, **typed: object) -> Settings:
     return resolve_settings(workspace, {"data": "train.csv", **typed})[0]
-
-
-def test_there_is_one_for_each_system() -> None:
-    assert preset_names() == ["biomass", "ham10000", "leaves-4gb", "produce", "satellite"]
 
 
 @every_preset
@@ -56,41 +50,6 @@ def test_options_in_the_comments_exist(name: str) -> None:
 
     known = {form(name) for name in OPTIONS for form in (flag, flag_off)}
     assert not set(re.findall(r"--[a-z][a-z-]+", load_preset(name).text)) - known
-
-
-def test_the_files_go_into_the_package() -> None:
-    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["unchoke"]
-    assert "core/presets/*.toml" in packaged
-
-
-def test_ham10000_groups_lesions_and_weighs_classes() -> None:
-    settings = validate(load_preset("ham10000").values)
-    assert (settings.id, settings.label, settings.group) == ("image_id", "dx", "lesion_id")
-    assert (settings.expect, settings.class_weights) == ("600x450 rgb", "tempered")
-
-
-def test_biomass_declares_five_targets() -> None:
-    settings = validate(load_preset("biomass").values)
-    assert settings.long == ("target_name", "target")
-    assert (settings.streams, settings.tiles, settings.fusion, settings.positive) == (2, "2x2", "film", True)
-    assert settings.sums == {"GDM_g": ("Dry_Green_g", "Dry_Clover_g"), "Dry_Total_g": ("GDM_g", "Dry_Dead_g")}
-    weights = {"Dry_Clover_g": 0.1, "Dry_Dead_g": 0.1, "Dry_Green_g": 0.1, "GDM_g": 0.2, "Dry_Total_g": 0.5}
-    assert settings.target_weights == weights
-
-
-def test_leaves_stay_below_four_gigabytes() -> None:
-    settings = validate(load_preset("leaves-4gb").values)
-    assert (settings.memory_bytes, settings.cut, settings.job_size) == (4_000_000_000, "-4", 64)
-
-
-def test_satellite_holds_for_tiles_and_for_patches() -> None:
-    from unchoke.core.settings import options_of
-
-    preset = load_preset("satellite")
-    settings = validate(preset.values)
-    assert set(preset.values) <= {*options_of("tile"), *options_of("segment_train")}
-    assert (settings.tile_size, settings.patch_size, settings.overlap) == (512, 256, None)
-    assert (settings.strides, settings.decoder, settings.class_weights) == ((4, 8, 16, 32), "fpn", "tempered")
 
 
 def test_typed_wins_over_the_preset(workspace: Workspace) -> None:

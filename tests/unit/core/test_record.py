@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pydantic import ValidationError
 
 from records import GROCERIES, build_classification, build_network, build_regression, build_segmentation
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
-from unchoke.core.record import RunRecord, StoredRun
+from unchoke.core.record import RunRecord
 from unchoke.core.timeline import Timeline
 from unchoke.runs.report.json import to_jsonable
 
@@ -73,10 +71,3 @@ def test_a_record_made_in_code_must_be_sound() -> None:
     for wrong in ({"metrics": {"test": {"accuracy": "much"}}}, {"timings": {"train": float("nan")}}, {"run": 3}):
         with pytest.raises(ValidationError):
             RunRecord.model_validate(wrong)
-
-
-def test_stored_run_says_its_name_and_encoder() -> None:
-    row: dict[str, Any] = {"number": 3, "name": "exp_3", "key": "k", "encoder": "resnet50", "metrics": {}}
-    run = StoredRun(**row)
-    assert (run.called, run.encoder_facts) == ("exp_3", {"name": "resnet50"})
-    assert run.to_dict() == row

@@ -18,7 +18,6 @@ from unchoke.core.settings import (
     as_options,
     explained_by,
     help_of,
-    options_of,
     settings_where,
     validate,
 )
@@ -37,27 +36,6 @@ def test_every_setting_has_help_heading_and_commands() -> None:
         assert option.commands, name
         assert set(option.commands) <= COMMANDS, name
         assert "(default" not in option.help or getattr(Settings(), name) is None, f"{name}: its default is added"
-
-
-def test_settings_in_the_order_of_the_headings() -> None:
-    headings = [OPTIONS[name].group for name in options_of("fit")]
-    assert headings == sorted(headings, key=get_args(Group).index)
-    assert options_of("doctor") == ("precision", "device", "workers", "on")
-
-
-@pytest.mark.parametrize(
-    ("name", "ending"),
-    [
-        ("epochs", "samples (default 20)."),
-        ("val_share", "head (default 0.15)."),
-        ("positive", "either (default no)."),
-        ("checkpoint_every", "epoch (default 60)."),
-        ("strides", "kept (default 4,8,16,32)."),
-        ("lr", "that trains."),
-    ],
-)
-def test_a_default_is_part_of_the_help(name: str, ending: str) -> None:
-    assert help_of(name, "fit").endswith(ending)
 
 
 def test_data_is_explained_by_what_the_command_is_about() -> None:

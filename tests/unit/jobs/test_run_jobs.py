@@ -260,19 +260,3 @@ def test_progress_speaks_seldom_and_at_the_end() -> None:
         meter.count(10)
     assert 5 <= len(events) <= 7
     assert last(events).done == last(events).total == 10_000
-
-
-def test_failures_are_added_up() -> None:
-    clock, events = Clock(), list[Event]()
-    meter = meter_of(clock, events, num_jobs=2)
-    meter.count(10, failed=1)
-    clock.now_s += 1
-    meter.count(10, failed=10)
-    assert last(events).failed == 11
-
-
-def test_whoever_runs_the_jobs_may_tell_more() -> None:
-    events: list[Event] = []
-    meter = ProgressMeter(events.append, stage="s", unit="u", num_jobs=1, num_items=5, extra=lambda: {"loading_share": 0.25})
-    meter.count(5)
-    assert last(events).extra == {"jobs_done": 1, "jobs_total": 1, "loading_share": 0.25}

@@ -12,19 +12,8 @@ import torch
 from errors import refused
 from unchoke.machine import backend
 from unchoke.machine.detect import detect_machine
-from unchoke.machine.policy import choose_policy
 
 DEVICES = ["cpu", *(card.kind for card in detect_machine().accelerators[:1])]
-
-
-@pytest.mark.parametrize("name", DEVICES)
-def test_a_tensor_goes_there_and_back(name: str) -> None:
-    device = backend.torch_device(name)
-    there = backend.to_device(torch.arange(6.0), device, non_blocking=True)
-    backend.synchronize(device)
-    assert there.device.type == name
-    assert there.cpu().tolist() == [0, 1, 2, 3, 4, 5]
-    backend.empty_cache(device)
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -35,22 +24,6 @@ def test_allocator_peak_is_known_except_on_the_cpu(name: str) -> None:
     peak = backend.peak_reserved_bytes(device)
     assert (peak is None) == backend.is_cpu(device)
     assert peak is None or peak >= held.numel() * 4
-
-
-def test_autocast_computes_in_the_dtype_asked_for() -> None:
-    device, weights = torch.device("cpu"), torch.ones(4, 4)
-    with backend.autocast(device, torch.bfloat16):
-        assert (weights @ weights).dtype == torch.bfloat16
-    with backend.autocast(device, torch.float32):
-        assert (weights @ weights).dtype == torch.float32
-
-
-def test_a_policy_names_real_torch_things() -> None:
-    policy = choose_policy(detect_machine())
-    assert isinstance(backend.torch_device(policy), torch.device)
-    assert isinstance(backend.torch_dtype(policy), torch.dtype)
-    assert backend.torch_memory_format("channels_last") is torch.channels_last
-    assert backend.torch_memory_format("contiguous") is torch.contiguous_format
 
 
 @pytest.mark.skipif(not backend.has_glibc(), reason="glibc on Linux only")
@@ -148,22 +121,8 @@ def test_the_allocators_share_leaves_room_for_the_context() -> None:
     assert "500.0 MB" in caught.value.why
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_the_cpu_is_always_profiled_and_a_card_beside_it(name: str) -> None:
-    found = backend.profiled_activities(backend.torch_device(name))
-    assert found[0] is torch.profiler.ProfilerActivity.CPU
-    assert len(found) == (2 if name == "cuda" else 1)
-
-
 def test_profiler_is_hushed_unless_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
     monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
     backend.quiet_profiler()
     assert (os.environ["KINETO_LOG_LEVEL"], os.environ.pop("TORCH_CPP_LOG_LEVEL")) == ("1", "ERROR")
-
-
-def test_kernels_are_unseen_where_the_profiler_has_no_eyes() -> None:
-    import torch
-
-    names = {name: backend.unseen_kernels(torch.device(name)) for name in ("cpu", "cuda", "mps")}
-    assert names == {"cpu": "", "cuda": "", "mps": "MPS"}

@@ -14,7 +14,7 @@ from errors import refused
 from unchoke.core.events import ignore
 from unchoke.core.workspace import Workspace
 from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run, stored_runs, unlisted_runs
+from unchoke.runs.lookup import compare_runs, find_run, list_runs, report, show_run, stored_runs, unlisted_runs
 from unchoke.runs.report.text import render_runs_table
 from unchoke.training.fit import train
 
@@ -119,19 +119,6 @@ def test_lists_and_comparisons_hold_every_run(two_runs: Path) -> None:
     assert [record.name for record in records] == ["exp_2", "exp_1"]
     with refused("compare-needs-two"):
         compare_runs(["exp_1"], out=two_runs)
-
-
-def test_the_best_run_follows_the_direction_of_the_metric(two_runs: Path) -> None:
-    assert best_run(out=two_runs).run == "exp_1"
-    assert best_run("log_loss", out=two_runs).run == "exp_1"
-    with refused("no-such-metric"):
-        best_run("beauty", out=two_runs)
-
-
-def test_a_shown_run_leaves_its_pictures_out(two_runs: Path) -> None:
-    shown = show_run("1", out=two_runs).to_dict()
-    assert "mistakes" not in shown
-    assert shown["report"] == str(two_runs / "experiments" / "exp_1" / "report.html")
 
 
 def test_the_report_comes_back_from_files_alone(two_runs: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from unchoke.core.clock import StageTimers
 from unchoke.core.events import Note, ignore
-from unchoke.runs.stretches import StretchLog, sum_stretches
+from unchoke.runs.stretches import StretchLog
 
 
 class Ticks:
@@ -76,11 +76,3 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
     timers.add("train", 1.0)
     log.save()
     assert make_log(file, Ticks())[0].earlier == [{"train": 1.0}]
-
-
-def test_stages_are_added_up() -> None:
-    assert sum_stretches([{"check": 1.0, "extract": 2.0}, {"extract": 3.0, "train": 4.0}]) == {
-        "check": 1.0,
-        "extract": 5.0,
-        "train": 4.0,
-    }

@@ -22,7 +22,6 @@ from unchoke.runs.report.charts import (
     share_bar,
     stacked_bar,
     tag,
-    tick_labels,
 )
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: round(value, 6))
@@ -41,12 +40,6 @@ def test_ticks_cover_the_range_in_round_equal_steps(low: float, high: float) -> 
     assert ticks[0] <= low + slack
     assert ticks[-1] >= high - slack
     assert 2 <= len(ticks) <= 12
-
-
-def test_tick_labels_have_the_digits_they_need() -> None:
-    assert [tick_labels([0, 0.25, 0.5])(value) for value in (0, 0.25)] == ["0.00", "0.25"]
-    assert tick_labels([0, 0.05], percent=True)(0.05) == "5 %"
-    assert tick_labels([0, 1000])(1000) == "1,000"
 
 
 def test_text_and_attributes_are_escaped() -> None:

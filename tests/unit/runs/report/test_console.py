@@ -96,13 +96,6 @@ def test_sentences_are_folded_on_a_terminal_and_commands_are_not(monkeypatch: py
     assert plain.getvalue() == f"{words}\n"
 
 
-def test_epochs_do_not_fail() -> None:
-    assert (
-        progress_line(Progress("train", 3, 20, "epochs", extra={"val_accuracy": 0.91234}))
-        == "train      3/20 epochs  val accuracy 0.912"
-    )
-
-
 def test_results_go_to_stdout_and_everything_else_to_stderr() -> None:
     console, out, err, _ = consoles()
     for event in (
@@ -139,13 +132,6 @@ def test_on_a_terminal_one_line_is_redrawn() -> None:
     assert drawn.count("\r") == 3
     assert "\r\x1b[2K" in drawn and drawn.index("2/1,393") < drawn.index("note"), "wiped before the note is written"
     assert drawn.count("\n") == 1
-
-
-def test_a_redrawn_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    console, _, err, _ = consoles(stderr=Terminal())
-    console.on_event(progress(7))
-    assert len(err.getvalue().split("\x1b[2K")[-1]) < 30
 
 
 def test_no_colour_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

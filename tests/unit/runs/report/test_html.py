@@ -169,11 +169,6 @@ def test_network_shows_how_it_was_trained(network: dict[str, Any]) -> None:
     assert_harmless(page)
 
 
-def test_validation_alone_is_said_to_be_optimistic(groceries: dict[str, Any]) -> None:
-    groceries["metrics"].pop("test")
-    assert "There was no test split" in Page(render_report(as_record(groceries))).text("result")
-
-
 def test_empty_record_says_what_is_missing() -> None:
     text = Page(render_report(as_record({}))).all_text()
     assert "No result yet" in text
@@ -280,12 +275,6 @@ def test_a_report_is_made_from_files_alone(tmp_path: Path, groceries: dict[str, 
     page = save_report(tmp_path)
     assert page.name == "report.html"
     assert page.read_text(encoding="utf-8") == render_report(as_record(groceries))
-
-
-def test_fifty_classes_are_all_drawn(fifty_classes: dict[str, Any]) -> None:
-    text = Page(render_report(as_record(fifty_classes))).text("confusion")
-    assert all(f"species {k:02d}" in text for k in range(50))
-    assert "Drawn are the" not in text
 
 
 def test_learning_curve_is_drawn(groceries: dict[str, Any]) -> None:

@@ -9,7 +9,6 @@ from records import as_record
 from unchoke.core.metrics import format_metric, metric_label
 from unchoke.runs.report.html import PICTURES, legend, render_report
 from unchoke.runs.report.summary import leading_metric
-from unchoke.runs.report.text import render_comparison, render_fit_result, render_run, render_runs_table
 
 
 class Elements(HTMLParser):
@@ -92,19 +91,3 @@ def test_nothing_that_masks_cannot_have_is_called_missing(clouds: dict[str, Any]
     assert "masks beside the truth" not in render_report(as_record(groceries))
     del clouds["gallery"]
     assert "This record holds no masks beside the truth." in render_report(as_record(clouds))
-
-
-def test_runs_of_masks_read_sensibly_in_every_table(clouds: dict[str, Any], groceries: dict[str, Any]) -> None:
-    assert "test mean IoU" in render_runs_table([as_record(clouds), as_record(groceries)])
-    shown = render_run(as_record(clouds))
-    assert "exp_3: test mean IoU" in shown
-    assert "on 16 patches it was not trained on" in shown
-    assert "test class" in shown
-    assert "cirrus" in shown
-    assert "IoU of cloud" in render_comparison([as_record(clouds)] * 2)
-    assert "Without any training, B2 > 9000" in render_fit_result(as_record(clouds))
-    assert "312 patches/s" in render_fit_result(as_record(clouds))
-
-
-def test_the_page_stays_small(clouds: dict[str, Any]) -> None:
-    assert len(render_report(as_record(clouds))) < 3_000_000

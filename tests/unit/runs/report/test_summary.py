@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import as_record
-from unchoke.core.metrics import format_metric, metric_label
+from unchoke.core.metrics import format_metric
 from unchoke.core.record import RunRecord
 from unchoke.runs.report import summary
 from unchoke.runs.report.html import render_report
@@ -40,15 +40,6 @@ def test_an_interval_names_its_unit_once() -> None:
     assert summary.ReportedMetric("test", "accuracy", 0.9, 0.88, 0.925).interval == "88.0–92.5 %"
     assert summary.ReportedMetric("test", "r2", 0.1, -0.2, 0.3).interval == "-0.200 to 0.300"
     assert summary.ReportedMetric("test", "r2", 0.1).interval == ""
-
-
-def test_a_target_is_named_with_its_metric() -> None:
-    assert metric_label("r2/dry_green") == "R² of dry_green"
-
-
-def test_stages_come_in_the_order_they_run() -> None:
-    timings: dict[str, Any] = {"train": 1.0, "check": 2.0, "own": 3, "total": 9}
-    assert summary.stage_seconds(as_record({"timings": timings}).timings) == [("check", 2.0), ("train", 1.0), ("own", 3.0)]
 
 
 def test_the_weighted_r2_leads_where_there_is_one() -> None:
@@ -206,10 +197,6 @@ def test_a_network_that_trees_beat_says_so_first() -> None:
     assert render_fit_result(beaten).startswith(said)
 
 
-def test_the_best_of_those_that_beat_it_is_named() -> None:
-    assert INDEX in summary.warning(beside_pixels(0.5, 0.6, 0.7))
-
-
 def test_better_network_has_figures_and_no_warning() -> None:
     better = beside_pixels(0.75, 0.735, 0.6)
     assert summary.warning(better) == ""
@@ -220,12 +207,3 @@ def test_better_network_has_figures_and_no_warning() -> None:
 
 def test_of_more_classes_the_mean_is_compared() -> None:
     assert "mean IoU" in " ".join(summary.sentences(beside_pixels(0.5, 0.4, 0.3, names=("land", "water", "cloud"))))
-
-
-def test_without_a_test_side_the_validation_side_judges() -> None:
-    assert "validation patches" in summary.warning(beside_pixels(0.5, 0.6, 0.3, split="val"))
-
-
-def test_runs_without_such_baselines_say_nothing() -> None:
-    bare = RunRecord.model_validate({"run": "exp_1", "task": {"kind": "segmentation", "names": ["a", "b"]}})
-    assert summary.warning(bare) == " ".join(summary.sentences(bare)) == ""

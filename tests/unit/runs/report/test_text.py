@@ -10,7 +10,6 @@ from unchoke.core.findings import Finding
 from unchoke.core.record import StoredRun
 from unchoke.runs.report.html import render_report
 from unchoke.runs.report.text import (
-    render_choices,
     render_comparison,
     render_findings,
     render_fit_result,
@@ -47,20 +46,10 @@ def test_saved_findings_read_like_fresh_ones() -> None:
     assert "train.ipynb cell 3:12" in render_findings([finding])
 
 
-def test_nothing_found_is_said() -> None:
-    assert render_findings([]) == "no findings"
-
-
 def test_hostile_names_cannot_steer_the_terminal() -> None:
     text = render_findings([Finding("x", "bad \x1b]0;title\x07", path="a\x1b[2J\nerror  forged.jpg")])
     assert "\x1b" not in text
     assert not any(line.startswith("error") for line in text.splitlines())
-
-
-def test_each_choice_shows_its_reason() -> None:
-    text = render_choices([Choice("device", "cpu", "no GPU was found"), Choice("compile", False, "must repay its time")])
-    assert "device   cpu  no GPU was found" in text
-    assert "compile  off  must repay its time" in text
 
 
 def test_fit_ends_with_result_report_and_next_command(groceries: dict[str, Any]) -> None:
@@ -69,29 +58,6 @@ def test_fit_ends_with_result_report_and_next_command(groceries: dict[str, Any])
     for words in ("Also: balanced accuracy", "macro F1", "most of it extract", "312 images/s", "report  out/report.html"):
         assert words in text
     assert text.splitlines()[-1] == "next    unchoke predict exp_1 new/"
-
-
-def test_a_run_shows_what_it_was_made_of(groceries: dict[str, Any]) -> None:
-    text = render_run(as_record(groceries))
-    for words in (
-        "/home/ada/photos",
-        "tf_efficientnet_lite0",
-        "812.0 MB measured",
-        "no CUDA or MPS device was found",
-        "1 error, 1 warning",
-    ):
-        assert words in text
-
-
-def test_a_trained_network_is_told_of_under_its_result(network: dict[str, Any]) -> None:
-    lines = render_run(as_record(network)).splitlines()
-    said = {word: text.strip() for word, _, text in (line.partition("  ") for line in lines)}
-    assert lines[0].startswith("exp_2: test weighted R² 0.610")
-    assert said["network"] == "tf_efficientnet_lite0, the last 4 of 12 blocks trained"
-    assert said["step"] == "16 samples, 4 at once; 64 at once in evaluation"
-    assert said["out of memory"].startswith("2 times")
-    assert "3.0 GB planned of a limit of 4.0 GB, 2.9 GB measured (planned: weights 90.0 MB, " in said["memory"]
-    assert said["averaging"] == "weights are averaged over steps, decay 0.999"
 
 
 def test_targets_stand_in_a_table_with_their_sums(network: dict[str, Any]) -> None:
@@ -155,12 +121,6 @@ def test_the_configuration_that_was_picked_is_said(groceries: dict[str, Any]) ->
     solved = [sweep[0], {**sweep[1], "config": {"kind": "linear", "epochs": 11, "solver": "lbfgs"}}]
     words = "penalty 4 of 9: linear, solved for one penalty after the other, from strong to weak."
     assert words in render_fit_result(as_record({**groceries, "sweep": solved, "selection_metric": "accuracy"}))
-
-
-def test_an_interval_that_nothing_has_takes_no_column(groceries: dict[str, Any]) -> None:
-    bare = {split: {name: one["value"] for name, one in found.items()} for split, found in groceries["metrics"].items()}
-    assert "95 % interval" in render_fit_result(as_record(groceries))
-    assert "95 % interval" not in render_fit_result(as_record({**groceries, "metrics": bare}))
 
 
 def test_a_score_that_counts_what_was_trained_on_says_so(groceries: dict[str, Any]) -> None:

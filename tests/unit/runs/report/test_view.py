@@ -11,7 +11,7 @@ from records import as_record
 from unchoke.core.record import MemoryPlanRecord, ProfileRecord
 from unchoke.runs.report import view
 from unchoke.runs.report.html import render_report
-from unchoke.runs.report.text import render_profile, render_run
+from unchoke.runs.report.text import render_profile
 
 
 def test_every_part_of_the_training_is_told(network: dict[str, Any]) -> None:
@@ -33,36 +33,6 @@ def test_every_part_of_the_training_is_told(network: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("cut", "words"),
-    [("end", "all of it frozen"), ("none", "all of it trained, from pixels"), ("-1", "the last of 12 blocks trained")],
-)
-def test_the_cut_is_said_in_words(network: dict[str, Any], cut: str, words: str) -> None:
-    network["training"]["cut"] = cut
-    assert dict(view.training_facts(as_record(network)))["network"].endswith(words)
-
-
-def test_what_was_off_is_not_listed(network: dict[str, Any]) -> None:
-    network["training"] |= {"out_of_memory_halvings": 0, "resumed_step": 0, "sub_batch_at_the_end": 16, "targets": None}
-    network["training"]["tiles"] = "1×(1×1)"
-    network["training"]["loop"] |= {"body_lr": 0.0, "warmup_epochs": 0, "ema_decay": 0, "clip": 0, "grad_ckpt": False}
-    said = dict(view.training_facts(as_record(network)))
-    assert said["pictures"] == "whole, at 224 px"
-    assert said["learning rate"] == "0.001"
-    assert said["averaging"] == "none"
-    assert said["regularisation"] == "weight decay 0.02"
-    assert said["step"] == "16 samples; 64 at once in evaluation"
-    assert said["precision"] == "bfloat16, channels last"
-    assert not {"out of memory", "targets", "target weights"} & set(said)
-
-
-def test_planned_memory_is_divided_in_one_order(network: dict[str, Any]) -> None:
-    plan = network["memory"]["plan"]
-    plan["parts"] = dict(sorted(plan["parts"].items()))
-    names = [name for name, _ in view.memory_parts(as_record(network).memory)]
-    assert names == ["weights", "gradients", "optimizer", "activations", "overhead"]
-
-
 def test_heads_on_features_have_nothing_to_tell(groceries: dict[str, Any]) -> None:
     record = as_record(groceries)
     assert view.training_facts(record) == view.memory_parts(record.memory) == []
@@ -78,15 +48,6 @@ def test_stages_add_up_with_before_and_after(groceries: dict[str, Any]) -> None:
     assert sum(found.strip) == pytest.approx(1, abs=1e-3)
     assert sum(row.seconds for row in view.training_stages(as_record(groceries))) == pytest.approx(1.62, abs=1e-3)
     assert all(row[4] for row in found.rows)
-
-
-def test_run_is_shown_with_stages_and_readers(groceries: dict[str, Any]) -> None:
-    text = render_run(as_record(groceries))
-    assert "training: where the time went" in text
-    assert "making features: inside loading, 2 workers added up" in text
-    rows = [line.split() for line in text.splitlines()]
-    assert ["decode", "75.0", "%", "1.5", "s", "1,393"] in rows
-    assert ["waiting", "for", "data", "9.3", "%", "150", "ms", "90"] in rows
 
 
 def test_report_draws_bars_for_work_and_loading(groceries: dict[str, Any]) -> None:
