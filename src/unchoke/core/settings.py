@@ -367,7 +367,7 @@ class Settings:
     encoder: Annotated[
         str,
         _frozen(
-            "Network: any timm model name. Left out, heads get the strongest at hand that sees all photos within a minute",
+            "Network: any timm model name. Left out, heads get the strongest at hand that sees all photos within a minute.",
             brief="Any timm model. Left out, it is chosen.",
             commands=(*EXTRACT, *MASKS, "curate", "budget"),
         ),

@@ -1,9 +1,8 @@
 """Loader processes: files are read and decoded on every core, into memory that both sides see; no pixel is ever pickled.
 
 In: a `program` (a picklable callable: a task and a piece of memory in, a small answer out) and tasks. Out: chunks as they are
-done, in any order; a chunk's memory is the taker's until it is released. A process that dies costs its task, which comes back with
-the error. One thread drives the pool, so that workers never wait for the training. What is read is
-the program's business.
+done, in any order; a chunk's memory is the taker's until it is released. A process that dies costs its task, which comes back
+with the error. One thread drives the pool, so that workers never wait for the training. What is read is the program's business.
 """
 
 from __future__ import annotations
