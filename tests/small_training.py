@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import copy
 import functools
 import threading
@@ -155,9 +156,10 @@ class Small:
         on_event: Callable[[Event], None] = ignore,
         checkpoint_every_s: float = 3600.0,
         ranks: Ranks = ALONE,
+        ends_s: float = math.inf,
         **changes: Any,
     ) -> LoopResult:
-        where = LoopContext(CPU, folder, on_event, workers, False, stop, checkpoint_every_s, ranks)
+        where = LoopContext(CPU, folder, on_event, workers, False, stop, checkpoint_every_s, ranks, ends_s=ends_s)
         return finetune(
             self.network,
             self.source,

@@ -16,7 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Note
 from unchoke.core.units import format_seconds
-from unchoke.features.weights_identity import is_installed, weights_package
+from unchoke.features.weights_identity import installed_encoders, is_installed, weights_package
 from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.runs.report.layout import columns
 from unchoke.runs.session import Session
@@ -167,7 +167,22 @@ def is_open(session: Session) -> bool:
 
     settings = session.settings
     alone = settings.on is None and session.part is None and settings.memory is None
-    return session.encoder_is_open and alone and is_all_frozen(settings.cut) and recall_encoder(session) is None
+    return session.encoder_from == "default" and alone and is_all_frozen(settings.cut) and recall_encoder(session) is None
+
+
+def other_encoders(session: Session) -> list[tuple[dict[str, Any], float]]:
+    """Settings of other encoders at hand, and how many times as long as with the one in force a pass takes; the most promising
+    ones first, of those the cheaper. None where one was typed, or is none of the list.
+    """
+    settings, stronger = session.settings, stronger_encoders()
+    packaged = [CuratedEncoder(name, 0, 0, "", "") for name in installed_encoders()]
+    known = {one.name: one.chosen_px for one in [*stronger, *packaged]}
+    in_force = settings.encoder, settings.input_px
+    if session.encoder_from == "typed" or settings.weights or in_force not in known.items():
+        return []
+    own_s = seconds_per_photo(session, *in_force)
+    costs = {name: seconds_per_photo(session, name, px) / own_s for name, px in known.items() if name != settings.encoder}
+    return [({"encoder": name, "input_px": known[name]}, cost) for name, cost in costs.items()]
 
 
 def seconds_per_photo(session: Session, name: str, input_px: int | None = None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from unchoke import __version__
 from unchoke.core import atomic, listing
@@ -60,8 +61,10 @@ class Session:
     on_event: OnEvent
     memory: MemoryWatch
     remembering: bool = True
-    encoder_is_open: bool = False
-    """Whether nobody said which encoder: it may be chosen by what is at hand and how many photos there are."""
+    encoder_from: Literal["default", "remembered", "typed"] = "typed"
+    """Who said which encoder: by default it may be chosen, by what is at hand and how many photos there are."""
+    ends_s: float = math.inf
+    """When the training of a network ends, after the epoch that it is in, by the clock of `began_s`."""
     heeds_tuned: bool = True
     """Whether what `unchoke tune` found is used."""
     began_s: float = field(default_factory=time.monotonic)
@@ -151,7 +154,7 @@ class Session:
     def use_encoder(self, name: str, input_px: int | None) -> None:
         """Go on with an encoder that was chosen."""
         self.settings = replace(self.settings, encoder=name, input_px=input_px)
-        self.encoder_is_open = False
+        self.encoder_from = "remembered"
 
     def warn(self, text: str) -> None:
         """Say it, once."""
@@ -200,9 +203,10 @@ def open_session(
     with named, workspace.own(), MemoryWatch() as memory:
         for place in (workspace.root, workspace.engines):
             atomic.sweep_temporaries(place)
-        said = {*reasons, *(name for name, value in typed.items() if value is not None)}
-        is_open = not said & {"encoder", "weights", "input_px"}
-        session = Session(workspace, settings, listener, memory, remembering, encoder_is_open=is_open, part=part)
+        session = Session(workspace, settings, listener, memory, remembering, part=part)
+        about_encoder = ("encoder", "weights", "input_px")
+        if all(typed.get(name) is None for name in about_encoder):
+            session.encoder_from = "remembered" if any(name in reasons for name in about_encoder) else "default"
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
         with reached_cluster(session), ExitStack() as open_log:

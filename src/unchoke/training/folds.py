@@ -83,7 +83,7 @@ def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) ->
         settings = replace(session.settings, fold=fold)
         folded = FoldSession(**same | own | {"settings": settings}, whole=session.settings)
         result = one_fold(folded)
-        session.settings, session.encoder_is_open = folded.whole, folded.encoder_is_open  # of the first fold, for all
+        session.settings, session.encoder_from = folded.whole, folded.encoder_from  # of the first fold, for all
         return result
 
     return train_all_folds(run, settings=session.settings, workspace=session.workspace)

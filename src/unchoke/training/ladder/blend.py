@@ -81,6 +81,15 @@ class ValLoss:
         errors = ((seen[samples] - targets[samples]) ** 2).mean(axis=0)
         return float(np.average(errors / spread, weights=self.target_weights))
 
+    def each(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What each sample adds to the loss over all of them, times their number."""
+        targets = self.targets
+        if self.class_weights is None:
+            spread = np.maximum(targets.astype(np.float64).var(axis=0), _TINY)
+            return np.asarray(np.average((seen - targets) ** 2 / spread, axis=1, weights=self.target_weights))
+        counted = self.class_weights[targets]
+        return np.asarray(-np.log(np.maximum(seen[:, 0], _TINY)) * counted / counted.mean())
+
     def of_constant(self) -> float:
         """Of always answering with the frequencies of the train split, or its mean."""
         trained = self.problem.targets[self.problem.positions("train")]
@@ -90,8 +99,10 @@ class ValLoss:
         return self.over((counts / counts.sum())[self.targets][:, None])
 
 
-def choose_shares(outputs: Sequence[NDArray[np.float32]], loss: ValLoss) -> list[Share]:
-    """The share of each model, from its outputs for the val split."""
+def choose_shares(outputs: Sequence[NDArray[np.float32]], loss: ValLoss, networks: Sequence[bool] = ()) -> list[Share]:
+    """The share of each model, from its outputs for the val split. Networks are heard only where shares chosen with them on one
+    half of it answer better on the other, by more than chance: the epoch that val picked looks better on val than it is.
+    """
     problem = loss.problem
     temperatures = [1.0] * len(outputs)
     if problem.kind == "classification":
@@ -100,14 +111,28 @@ def choose_shares(outputs: Sequence[NDArray[np.float32]], loss: ValLoss) -> list
     seen = np.stack([loss.seen(answer) for answer in answers])
     alone = np.array([loss.over(one) for one in seen])
     bar = alone.min() + (1 - _WORTH) * max(0.0, loss.of_constant() - alone.min())
-    heard = np.flatnonzero(alone <= bar)
-    num = seen.shape[1]
-    draws = np.random.default_rng(0).integers(0, num, (_DRAWS, num))
-    picked = np.mean([_picked_on(seen[heard], loss, samples) for samples in draws], axis=0)
-    trust = num / (num + _MANY)
-    shares = np.zeros(len(outputs))
-    shares[heard] = (1 - trust) / len(heard) + trust * picked
+    heard, is_network = np.flatnonzero(alone <= bar), np.array([*networks, *[False] * (len(outputs) - len(networks))])
+    everyone = np.arange(seen.shape[1])
+    without = heard[~is_network[heard]]
+    if 0 < len(without) < len(heard):
+        shuffled = np.random.default_rng(0).permutation(everyone)
+        gains: list[float] = []
+        for one, other in ((shuffled[::2], shuffled[1::2]), (shuffled[1::2], shuffled[::2])):
+            mixed, plain = (loss.each(np.tensordot(_shares_on(seen, some, loss, one), seen, 1)) for some in (heard, without))
+            gains += (plain - mixed)[other].tolist()
+        heard = heard if np.mean(gains) > np.std(gains) / np.sqrt(len(gains)) else without
+    shares = _shares_on(seen, heard, loss, everyone)
     return [Share(float(share), temperature) for share, temperature in zip(shares, temperatures, strict=True)]
+
+
+def _shares_on(seen: NDArray[np.float64], heard: NDArray[Any], loss: ValLoss, samples: NDArray[Any]) -> NDArray[np.float64]:
+    """Shares of the models that are heard, chosen on some samples."""
+    num = len(samples)
+    draws = samples[np.random.default_rng(0).integers(0, num, (_DRAWS, num))]
+    picked = np.mean([_picked_on(seen[heard], loss, drawn) for drawn in draws], axis=0)
+    trust, shares = num / (num + _MANY), np.zeros(len(seen))
+    shares[heard] = (1 - trust) / len(heard) + trust * picked
+    return shares
 
 
 def _picked_on(seen: NDArray[np.float64], loss: ValLoss, samples: NDArray[np.int64]) -> NDArray[np.float64]:

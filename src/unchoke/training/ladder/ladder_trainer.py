@@ -27,6 +27,7 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label
 from unchoke.core.units import format_seconds
 from unchoke.core.workspace import out_option
+from unchoke.features.choose_encoder import other_encoders
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.features.prepare_engine import Picture
@@ -36,7 +37,7 @@ from unchoke.training.build_record import EncoderUse, TrainingOutcome, predictio
 from unchoke.training.data import FirstColumns, LearningTask
 from unchoke.training.heads.head_trainer import HeadTrainer, solve_head
 from unchoke.training.inputs import Inputs, prepare_inputs
-from unchoke.training.ladder.blend import ValLoss, blend, choose_shares, save_blend
+from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares, save_blend
 from unchoke.training.ladder.rungs import (
     FOLDER,
     KeptRung,
@@ -63,7 +64,7 @@ _END_S = 6.0
 """Set aside for judging and the report."""
 
 
-def rung_session(session: Session, rung: Rung) -> Session:
+def rung_session(session: Session, rung: Rung, ends_s: float = math.inf) -> Session:
     """The same workspace with a stage's settings, and clocks and choices of its own; the workspace remembers what was typed."""
     own: dict[str, Any] = {
         "settings": replace(session.settings, minutes=None, **rung.overrides),
@@ -71,7 +72,7 @@ def rung_session(session: Session, rung: Rung) -> Session:
         "trains_here": True,
     }
     if rung.expected_s is not None:
-        own |= {"timers": StageTimers(), "timelines": {}, "choices": [], "prefetch": None, "profiler": None}
+        own |= {"ends_s": ends_s, "timers": StageTimers(), "timelines": {}, "choices": [], "prefetch": None, "profiler": None}
     return replace(session, **own)
 
 
@@ -121,7 +122,8 @@ class LadderTrainer:
         pass_s, num_run = max(first.extract_s, 0.02 * len(self._pictures)), self._first_use.num_images_run
         if num_run:
             pass_s = max(0.1, first.extract_s * len(self._pictures) / num_run)
-        pace = Pace(pass_s, self._epoch_s)
+        ends_s = session.began_s + 60 * self._minutes - _END_S - self._earlier_s
+        pace = Pace(pass_s, self._epoch_s, other_encoders(session) if ends_s - time.monotonic() > 2 * pass_s else [])
         stopped: Interrupted | None = None
         while stopped is None:
             left_s = 60 * self._minutes - _END_S - self._earlier_s - (time.monotonic() - session.began_s)
@@ -129,7 +131,7 @@ class LadderTrainer:
                 rung = next_rung(settings, tried, pace, left_s, self._kept)
                 if rung is None:
                     spent = format_seconds(60 * self._minutes - _END_S - left_s)
-                    session.on_event(Note(f"after {spent}: {what_is_left(settings, tried, left_s)}"))
+                    session.on_event(Note(f"after {spent}: {what_is_left(settings, tried, pace, left_s)}"))
                     break
                 planned.append(rung)
                 checksums.save_checked_json(file, [one.to_dict() for one in planned])
@@ -187,7 +189,8 @@ class LadderTrainer:
 
     def _climb(self, rung: Rung) -> KeptRung | None:
         """One stage, from wherever it stands; None for one that cannot be trained, with a warning."""
-        session, folder = rung_session(self._session, rung), self._folder(rung)
+        ends_s = self._session.began_s + 60 * self._minutes - _END_S - self._earlier_s
+        session, folder = rung_session(self._session, rung, ends_s), self._folder(rung)
         if (found := self._recall(rung)) is not None:
             return found
         expected = "" if rung.expected_s is None else f", about {format_seconds(rung.expected_s)}"
@@ -235,12 +238,14 @@ class LadderTrainer:
 
     def _blended(self, climbed: list[KeptRung]) -> NDArray[np.float32]:
         """Outputs of some models for the val split, as one."""
-        outputs = [one.outputs["val"] for one in climbed]
-        return blend(outputs, choose_shares(outputs, self._loss), self._problem.kind)
+        return blend([one.outputs["val"] for one in climbed], self._shares(climbed), self._problem.kind)
+
+    def _shares(self, climbed: list[KeptRung]) -> list[Share]:
+        return choose_shares([one.outputs["val"] for one in climbed], self._loss, [one.kind == "network" for one in climbed])
 
     def _outcome(self, climbed: list[KeptRung], stopped: Interrupted | None) -> TrainingOutcome:
         problem, settings = self._problem, self._session.settings
-        shares = choose_shares([one.outputs["val"] for one in climbed], self._loss)
+        shares = self._shares(climbed)
         pairs = list(zip(climbed, shares, strict=True))
         outputs = {split: blend([one.outputs[split] for one in climbed], shares, problem.kind) for split in climbed[0].outputs}
         words = " + ".join(f"{share.weight:.0%} {one.rung.name}" for one, share in pairs if share.weight > 0)

@@ -24,12 +24,11 @@ from unchoke.core.fingerprint import digest_file
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_seconds
 from unchoke.features.cut import BLOCKS, is_all_frozen
-from unchoke.features.weights_identity import installed_encoders
+from unchoke.features.weights_identity import weights_package
 from unchoke.pixels.tile_grid import plan_tiles
 from unchoke.training.build_record import TrainingOutcome
 
 _MIN_EPOCHS, _MAX_EPOCHS = 2, 12
-_ENCODER_PASSES: dict[Any, float] = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 1.5, "tf_efficientnet_lite2": 2.1}
 _FIXED_S = 8.0
 """What any rung takes before its first photo: an engine is loaded and compared."""
 _SPARE = 1.15
@@ -58,9 +57,14 @@ class Pace:
 
     pass_s: float
     measure_epoch_s: Callable[[Overrides], float]
+    others: Sequence[tuple[Overrides, float]] = ()
+    """Other encoders that may be tried, and how many times as long as the first one's a pass of each takes."""
     late: float = 1.0
     """How many times as long as measured the epochs of the last rung took."""
     _epochs_s: dict[str, float] = field(default_factory=dict)
+
+    def passes(self, overrides: Overrides) -> float:
+        return next((cost for one, cost in self.others if one["encoder"] == overrides.get("encoder")), 1.0)
 
     def epoch_s(self, overrides: Overrides) -> float:
         wanted = {name: value for name, value in overrides.items() if name != "epochs"}
@@ -104,7 +108,7 @@ def next_rung(
     `kept` knows whether a ladder before this one climbed a rung, and what it took: then that is gone on from.
     """
     names = {rung.name for rung in climbed}
-    for name, overrides in _candidates(settings):
+    for name, overrides in _candidates(settings, pace):
         if name in names:
             continue
         variants = _variants(name, overrides, settings)
@@ -114,10 +118,10 @@ def next_rung(
     return None
 
 
-def what_is_left(settings: Settings, climbed: Sequence[Rung], left_s: float) -> str:
+def what_is_left(settings: Settings, climbed: Sequence[Rung], pace: Pace, left_s: float) -> str:
     """Why no further stage is tried."""
     names = {rung.name for rung in climbed}
-    left = [name for name, _ in _candidates(settings) if name not in names]
+    left = [name for name, _ in _candidates(settings, pace) if name not in names]
     if not left:
         return "everything there is to try was tried"
     more = f", or any of {len(left) - 1} more," if len(left) > 1 else ""
@@ -133,8 +137,7 @@ def _variants(name: str, overrides: Overrides, settings: Settings) -> list[Rung]
 
 def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, left_s: float) -> Rung | None:
     """A way of training with as many epochs as fit into `left_s`, or those asked for; None where too few do."""
-    passes = _ENCODER_PASSES.get(overrides.get("encoder", settings.encoder), 1.0) * (1 + settings.views)
-    before_s = _FIXED_S + passes * pace.pass_s
+    before_s = _FIXED_S + pace.passes(overrides) * (1 + settings.views) * pace.pass_s
     if is_all_frozen(overrides["cut"]):
         return Rung(name, overrides, _SPARE * before_s)
     if _SPARE * before_s > left_s:
@@ -148,24 +151,21 @@ def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, le
     return Rung(name, {**overrides, "epochs": epochs}, _SPARE * (before_s + epochs * epoch_s))
 
 
-def _candidates(settings: Settings) -> list[tuple[str, Overrides]]:
-    given = settings.given()
+def _candidates(settings: Settings, pace: Pace) -> list[tuple[str, Overrides]]:
+    """Ways of training: heads of every encoder, then blocks, of the most promising other encoder too."""
+    given, plain = settings.given(), _is_plain(settings)
     if not is_all_frozen(settings.cut):
-        return [(f"--cut {settings.cut}", {"cut": settings.cut})] if _is_plain(settings) else []
-    free_cut = "head" not in given and not settings.sweep
-    others = (
-        []
-        if {"encoder", "weights", "input_px"} & set(given)
-        else [name for name in installed_encoders() if name != settings.encoder]
-    )
-    found: list[tuple[str, Overrides]] = []
-    if free_cut:
+        return [(f"--cut {settings.cut}", {"cut": settings.cut})] if plain else []
+    others = [one for one, _ in pace.others] if plain else []
+    found: list[tuple[str, Overrides]] = [
+        (f"heads on several blocks of {one['encoder']}", {"cut": BLOCKS, **one}) for one in others
+    ]
+    if "head" not in given and not settings.sweep:
         found.append(("the last 4 blocks", {"cut": "-4"}))
-    if _is_plain(settings):
-        found += [(f"heads on several blocks of {name}", {"cut": BLOCKS, "encoder": name}) for name in others]
-    if free_cut:
+        can_be_cut = [one for one in others if not one["encoder"].startswith("tiny_vit")]
+        best = [one for one in can_be_cut if weights_package(one["encoder"]) is None] or can_be_cut
+        found += [(f"the last 4 blocks of {one['encoder']}", {"cut": "-4", **one}) for one in best[-1:]]
         found.append(("the last 8 blocks", {"cut": "-8"}))
-        found += [(f"the last 4 blocks of {name}", {"cut": "-4", "encoder": name}) for name in others[-1:]]
     return found
 
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from unchoke.core.clock import Clock, Loading
 from unchoke.core.errors import DataError, Interrupted, MachineError
-from unchoke.core.events import Progress
+from unchoke.core.events import Note, Progress
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
@@ -230,7 +230,11 @@ class NetworkTraining:
         standing.curve.append(row if scores is None else {**row, **scores.values})
         standing.epoch, standing.step, standing.loss_sum, standing.num_seen = standing.epoch + 1, 0, 0.0, 0
         waited = standing.epoch - standing.best_epoch
-        standing.finished = standing.epoch >= config.epochs or bool(config.patience and waited >= config.patience)
+        now_s, num_run = time.monotonic(), len(self.epoch_seconds) + 1
+        late = now_s + (now_s - self.started_s) / num_run > self.where.ends_s
+        standing.finished = late or standing.epoch >= config.epochs or bool(config.patience and waited >= config.patience)
+        if late and standing.epoch < config.epochs:
+            self.where.on_event(Note(f"time is up after epoch {standing.epoch} of {config.epochs}"))
         if standing.finished or may_save:
             self.save()
         self.epoch_seconds.append({"epoch": standing.epoch, **self.clock.lap()})

@@ -6,6 +6,7 @@ In and out of `finetune.py`: how to train (`LoopConfig`, frozen at the start of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,6 +96,8 @@ class LoopContext:
     """What this process may take of the device; None: all that others leave."""
     planned_bytes: int = 0
     """What the memory plan says that steps and evaluation take of it."""
+    ends_s: float = math.inf
+    """When training ends, after an epoch, by `time.monotonic`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,6 +85,7 @@ class NetworkTrainer(ABC):
             workers=workers,
             pin=pin,
             checkpoint_every_s=session.settings.checkpoint_every,
+            ends_s=session.ends_s,
         )
         planned = plan_memory(session, job, folder / MEMORY_FILE)
         job = planned.applied_to(job) if planned else job

@@ -6,6 +6,7 @@ needs is built here from the job, the same way everywhere, so that two processes
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class TrainingJob(ABC):
     """What steps and evaluation take of it, where that was planned."""
     inputs: NDArray[np.float32] | None = None
     """(N, E): extra numbers of each sample that the network is given, in the table's own units."""
+    ends_s: float = math.inf
+    """When training ends, after an epoch, by `time.monotonic`."""
     unit: ClassVar[str] = "images"
 
     @property
@@ -128,6 +131,7 @@ def run_job(
         profiler,
         job.limit_bytes,
         job.planned_bytes,
+        job.ends_s,
     )
     before, trained = kept_peak(job.folder), True
     gauge = Gauge(device, limit_bytes=job.limit_bytes, on_over=lambda held: on_event(Note(_over_limit(held, job), "warning")))

@@ -76,3 +76,11 @@ def test_values_averaged_by_target_spread():
     assert blend([off_a, truth], [Share(0.5), Share(0.5)], "regression") == pytest.approx(
         truth + np.float32([[0.25, 0]]), rel=1e-5
     )
+
+
+def test_network_is_heard_only_if_it_helps_beyond_chance(problem):
+    heads, alike, better = (guesses(problem, noise=noise, seed=seed) for noise, seed in ((1.0, 1), (2.5, 2), (0.5, 3)))
+    loss = ValLoss.of(problem)
+    assert [share.weight for share in choose_shares([heads, alike], loss, [False, True])] == [1.0, 0.0]
+    assert choose_shares([heads, better], loss, [False, True])[1].weight > 0.5
+    assert choose_shares([alike], loss, [True])[0].weight == 1.0

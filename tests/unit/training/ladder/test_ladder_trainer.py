@@ -31,7 +31,7 @@ def short_ladder() -> Iterator[None]:
     """Networks this small have three blocks; nothing takes any time, and two epochs are enough."""
     ladder = [("the last 2 blocks", {"cut": "-2"}), ("the last block", {"cut": "-1"}), ("too many blocks", {"cut": "-99"})]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rungs, "_candidates", lambda settings: ladder)
+        patch.setattr(rungs, "_candidates", lambda settings, pace: ladder)
         patch.setattr(rungs, "_FIXED_S", 0.0)
         patch.setattr(rungs, "_MAX_EPOCHS", 2)
         yield

@@ -290,6 +290,13 @@ def test_patience_ends_a_training_that_no_longer_improves():
     assert done.num_steps == len(done.curve) * STEPS_PER_EPOCH
 
 
+def test_late_training_ends_after_its_epoch(tmp_path):
+    late = small().train(folder=tmp_path, epochs=4, ends_s=0.0)
+    assert len(late.curve) == 1
+    again = small().train(folder=tmp_path, epochs=4)
+    assert (again.num_steps, digest_tensors(again.state)) == (STEPS_PER_EPOCH, digest_tensors(late.state)), "it is finished"
+
+
 def test_without_val_last_epoch_is_kept():
     done = small(splits=("train", "test")).train(patience=1)
     assert (done.best_epoch, done.val, list(done.outputs)) == (3, {}, ["test"])
