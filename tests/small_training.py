@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import copy
 import functools
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
