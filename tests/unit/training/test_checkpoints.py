@@ -47,23 +47,6 @@ def test_a_saved_head_predicts_the_same_after_loading(mixture, train, tmp_path, 
     assert (loaded.config, loaded.names, loaded.val) == (head.config, head.names, head.val)
 
 
-def test_a_regression_head_keeps_the_scale_of_its_targets(plane, train, tmp_path):
-    source, problem = plane
-    head = train(plane, [HeadConfig(epochs=2)]).best
-    save_head(head, tmp_path / "best_head.pt", extra={})
-    loaded, _ = load_head(tmp_path / "best_head.pt")
-    np.testing.assert_array_equal(
-        head.predict(source, problem.positions("test"), device=CPU), loaded.predict(source, problem.positions("test"), device=CPU)
-    )
-
-
-def test_the_file_is_plain_enough_for_weights_only(mixture, train, tmp_path):
-    head = train(mixture(), [HeadConfig(epochs=1)]).best
-    save_head(head, tmp_path / "best_head.pt", extra={})
-    content = torch.load(tmp_path / "best_head.pt", weights_only=True)
-    assert content["names"] == ["class 0", "class 1", "class 2"]
-
-
 def test_equal_content_gives_equal_bytes(tmp_path):
     word = "".join(["sp", "lit"])
     save_tensors(tmp_path / "one.pt", {"a": "split", "b": word, "t": torch.arange(6).view(2, 3)[:, 1]})
@@ -93,12 +76,6 @@ def test_a_truncated_or_foreign_file_is_refused(tmp_path):
         (tmp_path / name).write_bytes(content)
         with refused("bad-weights", str(tmp_path / name)):
             load_checkpoint(tmp_path / name)
-
-
-def test_a_bare_state_dict_is_not_a_head(tmp_path):
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "model.pt")
-    with refused("wrong-model-file", "model.pt"):
-        load_head(tmp_path / "model.pt")
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path):
@@ -216,12 +193,6 @@ def test_only_last_and_best_weights_are_kept(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["best-0003-1a2b3c4d.pt", "best_head.pt", "last.pt"]
 
 
-def test_the_files_load_without_code(tmp_path):
-    train(checkpoints(tmp_path), [Epoch(saved_within=True), Epoch(better=False)])
-    for file in tmp_path.glob("*.pt"):
-        assert torch.load(file, weights_only=True)
-
-
 def test_a_standing_comes_back_as_it_was(tmp_path):
     standing = TrainingProgress(
         epoch=3,
@@ -237,11 +208,7 @@ def test_a_standing_comes_back_as_it_was(tmp_path):
     assert checkpoints(tmp_path).load()[0].is_better(0.7, 0.05)
 
 
-def test_nothing_saved_is_a_fresh_start(tmp_path):
-    assert checkpoints(tmp_path / "not there").load() == (TrainingProgress(), None)
-
-
-@pytest.mark.parametrize("num_bytes", [0, 10, 1000, 5_000, 100_000, 300_000])
+@pytest.mark.parametrize("num_bytes", [0, 1000, 300_000])
 def test_a_file_cut_short_is_said_and_training_starts_anew(tmp_path, num_bytes):
     checkpoints(tmp_path).save(TrainingProgress(), {"network": {"weight": torch.zeros(100_000)}})
     last = tmp_path / "last.pt"
@@ -322,3 +289,10 @@ def test_held_best_weights_before_they_are_written(tmp_path):
     assert not any(tmp_path.iterdir())
     kept.save(TrainingProgress(epoch=2, best_epoch=2), {})
     assert torch.equal(checkpoints(tmp_path).load_best(2)["weight"], weights(2)["weight"])
+
+
+def test_the_file_is_plain_enough_for_weights_only(mixture, train, tmp_path):
+    head = train(mixture(), [HeadConfig(epochs=1)]).best
+    save_head(head, tmp_path / "best_head.pt", extra={})
+    content = torch.load(tmp_path / "best_head.pt", weights_only=True)
+    assert content["names"] == ["class 0", "class 1", "class 2"]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 import math
 
@@ -16,7 +15,6 @@ from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_
 from unchoke.training.network.tiled_network import TiledNetwork
 
 RATES = {"lr": 1e-2, "body_lr": 1e-3, "weight_decay": 0.05, "layer_decay": 0.5}
-MODELS = ["test_vit", "test_efficientnet", "test_resnet", "test_convnext"]
 
 
 def network(name: str = "test_vit", cut: str = "-2") -> TiledNetwork:
@@ -46,8 +44,9 @@ def steps(optimizer: torch.optim.AdamW, module: nn.Module, seeds: range) -> None
         optimizer.step()
 
 
-@pytest.mark.parametrize("cut", ["-2", "none"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "cut"), [("test_vit", "-2"), ("test_efficientnet", "none"), ("test_resnet", "-2"), ("test_convnext", "none")]
+)
 def test_learning_rates_by_timm_layer_numbers(name, cut):
     trained = network(name, cut)
     optimizer = build_optimizer(trained, **RATES)
@@ -67,15 +66,6 @@ def test_biases_and_norms_are_not_decayed_and_matrices_are():
     assert decays["head.bias"] == decays["suffix.norm.weight"] == 0.0
     assert decays["head.weight"] == decays["suffix.blocks.5.mlp.fc1.weight"] == 0.05
     assert set(decays.values()) == {0.0, 0.05}
-
-
-def test_what_is_frozen_is_in_no_group():
-    trained = network()
-    trained.suffix.requires_grad_(False)
-    optimizer = build_optimizer(trained, **RATES)
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(
-        [*trained.fusion.parameters(), *trained.head.parameters()]
-    )
 
 
 def test_a_cut_at_the_end_leaves_the_head_alone_to_train():
@@ -102,22 +92,6 @@ def test_first_steps_equal_torch_adamw_bits(fused, monkeypatch):
     assert all(set(plain.state[twins[id(one)]]) == set(optimizer.state[one]) for one in ours.parameters()), (
         "the state made in advance is not the one torch makes"
     )
-
-
-def test_moments_allocated_before_first_step():
-    trained = network()
-    optimizer = build_optimizer(trained, **RATES)
-    before = {id(one): {name: value.data_ptr() for name, value in optimizer.state[one].items()} for one in trained.parameters()}
-    steps(optimizer, trained, range(1))
-    after = {id(one): {name: value.data_ptr() for name, value in optimizer.state[one].items()} for one in trained.parameters()}
-    assert before == after
-
-
-def test_factor_scales_group_rates_once():
-    optimizer = build_optimizer(network(), **RATES)
-    set_lr(optimizer, 0.5)
-    set_lr(optimizer, 0.25)
-    assert all(group["lr"] == group["base_lr"] * 0.25 for group in optimizer.param_groups)
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -166,25 +140,6 @@ def test_swap_average_twice_is_nothing():
     assert all(torch.equal(value, kept[name]) for name, value in average.state_dict().items())
 
 
-def test_average_follows_statistics_not_counters():
-    average = WeightAverage(nn.BatchNorm1d(2), 0.9)
-    assert set(average.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
-
-
-def test_an_average_survives_being_saved():
-    trained = network()
-    average = WeightAverage(trained, 0.9)
-    with torch.no_grad():
-        trained.head.weight += 1.0
-    average.update(3)
-    file = io.BytesIO()
-    torch.save(average.state_dict(), file)
-    file.seek(0)
-    other = WeightAverage(network(), 0.9)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert all(torch.equal(value, other.state_dict()[name]) for name, value in average.state_dict().items())
-
-
 def test_warm_up_is_linear_from_first_step():
     factors = [lr_factor(step, num_steps=100, warmup_steps=9) for step in range(10)]
     assert factors == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
@@ -198,29 +153,16 @@ def test_learning_rate_is_cosine_after_warm_up():
     assert all(earlier > later > 0 for earlier, later in itertools.pairwise(factors))
 
 
-def test_the_last_step_hardly_moves_but_does():
-    assert 0 < lr_factor(999, num_steps=1000, warmup_steps=10) < 1e-5
-
-
 def test_beyond_the_end_nothing_moves():
     assert lr_factor(100, num_steps=100, warmup_steps=0) == 0.0
-    assert lr_factor(10_000, num_steps=100, warmup_steps=0) == 0.0
+    assert 0 < lr_factor(99, num_steps=100, warmup_steps=0) < 1e-3
+    assert lr_factor(0, num_steps=1, warmup_steps=0) == 1.0
 
 
 @pytest.mark.parametrize("warmup_steps", [0, 1, 5, 10, 30])
 def test_learning_rate_within_bounds_in_any_plan(warmup_steps):
     factors = [lr_factor(step, num_steps=10, warmup_steps=warmup_steps) for step in range(10)]
     assert all(0 < factor <= 1 for factor in factors)
-
-
-def test_a_single_step_is_taken_at_the_full_rate():
-    assert lr_factor(0, num_steps=1, warmup_steps=0) == 1.0
-
-
-def test_learning_rate_depends_on_step_alone():
-    forward = [lr_factor(step, num_steps=30, warmup_steps=5) for step in range(30)]
-    backward = [lr_factor(step, num_steps=30, warmup_steps=5) for step in reversed(range(30))]
-    assert forward == backward[::-1]
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
@@ -241,16 +183,10 @@ def test_tensor_learning_rates_same_bits(name):
         assert all(torch.equal(value[kind], found[kind]) for kind in ("step", "exp_avg", "exp_avg_sq"))
 
 
-def test_an_average_follows_a_share_that_is_a_tensor():
-    one, other = network(), network()
-    plain, recorded = WeightAverage(one, 0.9), WeightAverage(other, 0.9)
-    for step in range(12):
-        for module in (one, other):
-            fill_gradients(module, seed=step)
-            with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter.add_(parameter.grad)
-        plain.update(step)
-        recorded.follow(torch.tensor(recorded.share(step)))
-    for value, found in zip(plain.values, recorded.values, strict=True):
-        torch.testing.assert_close(found, value)
+def test_moments_allocated_before_first_step():
+    trained = network()
+    optimizer = build_optimizer(trained, **RATES)
+    before = {id(one): {name: value.data_ptr() for name, value in optimizer.state[one].items()} for one in trained.parameters()}
+    steps(optimizer, trained, range(1))
+    after = {id(one): {name: value.data_ptr() for name, value in optimizer.state[one].items()} for one in trained.parameters()}
+    assert before == after
