@@ -62,9 +62,9 @@ def test_sample_holds_classes_in_proportion_and_grows() -> None:
 
 def test_left_out_those_that_are_installed_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_encoders, "installed_encoders", lambda: (DEFAULT_ENCODER, "other"))
-    assert candidates(Settings(data="x"), []) == [DEFAULT_ENCODER, "other"]
-    assert candidates(Settings(data="x", encoder="mine"), []) == ["mine", DEFAULT_ENCODER, "other"]
-    assert candidates(Settings(data="x", encoder="mine"), ["b", "a", "b"]) == ["b", "a"]
+    assert list(candidates(Settings(data="x"), [])) == [DEFAULT_ENCODER, "other"]
+    assert list(candidates(Settings(data="x", encoder="mine"), [])) == ["mine", DEFAULT_ENCODER, "other"]
+    assert list(candidates(Settings(data="x", encoder="mine"), ["b", "a", "b"])) == ["b", "a"]
 
 
 @pytest.mark.parametrize("typed", [",", " ", [""]])

@@ -132,7 +132,7 @@ def choose_encoder(session: Session, num_photos: int, *, fetching: bool = True) 
     default, views = settings.encoder, plan_tiles(streams=settings.streams, tiles=settings.tiles).num_tiles * (1 + settings.views)
     stronger = stronger_encoders()
     if not stronger:
-        session.chose(Choice("encoder", default, "none that brings more is at hand"))
+        session.chose(Choice("encoder", default, "none that brings more is at hand", {"num_stronger": 0}))
         return
     with session.stage("encoder", "candidates are timed"):
         picked, images_per_s, beyond = None, dict[str, float](), ""

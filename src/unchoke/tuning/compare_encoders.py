@@ -1,6 +1,6 @@
 """`unchoke encoders`: which network's features suit these photos best, and what each costs.
 
-In: DATA and candidates; left out, those whose weights are installed. Out: an `EncodersResult` and a page with a plot. Each
+In: DATA and candidates; left out, those at hand. Out: an `EncodersResult` and a page with a plot. Each
 candidate's features of the same sample of photos are cached like all others, so that a second call goes on where the first
 stopped; plain heads on them are cross-validated. The test split is not looked at. The choice may be kept for the next `fit`.
 """
@@ -24,6 +24,7 @@ from unchoke.core.setting_values import refuse_number
 from unchoke.core.settings import Settings, typed_options
 from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import out_option
+from unchoke.features.choose_encoder import stronger_encoders
 from unchoke.features.weights_identity import installed_encoders
 from unchoke.runs.session import Session, open_session
 
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 PAGE = "encoders.html"
 _PHOTOS_A_MINUTE = 200
 _FEWEST, _MOST = 200, 3000
-_RATES, _SCORES = "encoder_rates.json", "encoder_scores.json"
-_FEWEST_TIMED = 64
+_SCORES = "encoder_scores.json"
 
 
 def encoders(
@@ -58,7 +58,7 @@ def encoders(
 
     Args:
         data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
-        encoders: timm model names, a list or separated by commas. Left out, those whose weights are installed.
+        encoders: timm model names, a list or separated by commas. Left out, those at hand: installed, or in the hub's cache.
         minutes: About how long it may take.
         keep: Let the next `fit` use the choice.
         out: Workspace folder (default unchoke-out).
@@ -88,15 +88,18 @@ def encoders(
         return comparison.answer(comparison.run(started_s), started_s, keep=keep, typed=typed)
 
 
-def candidates(settings: Settings, names: Sequence[str]) -> list[str]:
-    """What is compared: the encoders named, or those that are installed; the one in force is always among the latter."""
-    return list(dict.fromkeys(names or [settings.encoder, *installed_encoders()]))
+def candidates(settings: Settings, names: Sequence[str]) -> dict[str, int | None]:
+    """What is compared, and the side of its inputs: the encoders named, or those at hand, and the one in force."""
+    if names:
+        return dict.fromkeys(names)
+    at_hand = {one.name: one.chosen_px for one in stronger_encoders()}
+    return {**dict.fromkeys([settings.encoder, *installed_encoders()]), **at_hand}
 
 
 class _Comparison:
     """One command at work."""
 
-    def __init__(self, session: Session, names: list[str], *, ends_s: float) -> None:
+    def __init__(self, session: Session, names: dict[str, int | None], *, ends_s: float) -> None:
         self.session, self.names, self.ends_s = session, names, ends_s
         self.skipped: dict[str, str] = {}
 
@@ -170,11 +173,13 @@ class _Comparison:
         """
         import numpy as np
 
+        from unchoke.features.choose_encoder import seconds_per_photo
         from unchoke.tuning.encoder_result import EncoderScore
 
         extracted, session = self._extracted(name), self.session
         feats = extracted.store.rows(np.arange(extracted.store.num_samples, dtype=np.int64))
-        rate, dim = self._rate(extracted), extracted.recipe.encoder.dim
+        rate = 1 / seconds_per_photo(session, name, extracted.recipe.encoder.input_px)  # all of them timed alike
+        dim = extracted.recipe.encoder.dim
         cuts = {"end": feats[:, :dim]} | ({"blocks": feats} if feats.shape[1] > dim else {})
         columns, file, found = self.columns(extracted.present), session.workspace.engines / _SCORES, []
         kinds = [self.figure, session.settings.target_weights, session.settings.seed]
@@ -197,27 +202,12 @@ class _Comparison:
         from unchoke.features.encoders import bare_encoder
         from unchoke.features.extraction import extract_features
 
-        plain = replace(with_encoder(self.session.settings, name), streams=1, tiles="1x1", views=0)
+        plain = replace(with_encoder(self.session.settings, name, self.names[name]), streams=1, tiles="1x1", views=0)
         pooled = has_stages(bare_encoder(name, input_px=plain.input_px).module)
         session = replace(self.session, settings=replace(plain, cut=BLOCKS if pooled else END), remembering=False)
         return extract_features(session, self.pictures)
 
-    def _rate(self, extracted: PictureExtraction) -> float | None:
-        """Images a second from files to features, of now or of when they were made; else that of the network alone."""
-        session, key = self.session, extracted.fingerprint
-        file = session.workspace.engines / _RATES
-        known = checksums.recall_json(file, session.warn)
-        seconds = session.timers.seconds.pop("extract", 0.0)
-        if extracted.num_items_run >= _FEWEST_TIMED and seconds:
-            known = {**known, key: round(extracted.num_items_run / seconds, 1)}
-            checksums.save_checked_json(file, known)
-        if key in known:
-            return float(known[key])
-        engine = next((choice for choice in reversed(session.choices) if choice.name == "engine"), None)
-        figures = engine.evidence.get(str(engine.value), {}) if engine is not None else {}
-        return figures.get("images_per_s")
-
-    def _score(self, name: str, cut: str, feats: NDArray[np.float16], columns: Columns, rate: float | None) -> EncoderScore:
+    def _score(self, name: str, cut: str, feats: NDArray[np.float16], columns: Columns, rate: float) -> EncoderScore:
         import numpy as np
 
         from unchoke.training.heads.linear_path import cross_validate
@@ -268,9 +258,12 @@ class _Comparison:
         targets, groups, _ = self.columns(np.ones(len(samples.frame), np.bool_))
         choice = choose_encoder(scores, groups if groups is not None and len(groups) == num else None)
         session.chose(choice)
-        picked = {"encoder": choice.evidence["encoder"], "cut": choice.evidence["cut"]}
+        name, cut = choice.evidence["encoder"], choice.evidence["cut"]
+        settings = replace(with_encoder(session.settings, name, self.names[name]), cut=cut)
+        px = {} if settings.input_px is None else {"input_px": settings.input_px}
+        picked = {"encoder": name, "cut": cut, **px}
         if keep:
-            remember(session.workspace, replace(with_encoder(session.settings, picked["encoder"]), cut=picked["cut"]))
+            remember(session.workspace, settings)
         shown = {name: value for name, value in typed.items() if not (keep and name in picked)} | ({} if keep else picked)
         result = EncodersResult(
             figure=self.figure,
@@ -303,6 +296,6 @@ def spread(frame: pd.DataFrame, *, num: int, by: str | None) -> set[str]:
     return {sample_id for _, sample_id in sorted(places)[:num]}
 
 
-def with_encoder(settings: Settings, name: str) -> Settings:
+def with_encoder(settings: Settings, name: str, input_px: int | None = None) -> Settings:
     """The settings with another encoder: what belongs to the one before goes with it."""
-    return settings if name == settings.encoder else replace(settings, encoder=name, weights=None, input_px=None)
+    return settings if name == settings.encoder else replace(settings, encoder=name, weights=None, input_px=input_px)

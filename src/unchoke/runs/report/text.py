@@ -101,6 +101,7 @@ def render_fit_result(record: RunRecord, *, report: str = "", next_command: str 
         *summary.sentences(record),
         summary.winner_sentence(record),
         summary.curve_sentence(record),
+        summary.encoder_sentence(record),
         *([] if record.draws_masks else map(visible, record.notes)),
         f"Time: {'; '.join([*times, *view.timing_notes(record)])}." if times else "",
     ]
@@ -166,7 +167,7 @@ def render_run(record: RunRecord) -> str:
 def _sentences(record: RunRecord) -> list[str]:
     ladder = view.ladder_table(record)
     found = [*summary.sentences(record), summary.winner_sentence(record), ladder.to_text() if ladder else ""]
-    return [*found, summary.curve_sentence(record)]
+    return [*found, summary.curve_sentence(record), summary.encoder_sentence(record)]
 
 
 def render_metrics(record: RunRecord) -> str:
