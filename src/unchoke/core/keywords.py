@@ -68,19 +68,15 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 def _sections(function: str, taken: tuple[str, ...]) -> Iterator[str]:
     """What a docstring says of settings, under their headings."""
     for group in get_args(Group):
-        lines = [f"{name}: {_in_python(help_of(name, function))}" for name in taken if OPTIONS[name].group == group]
+        lines = [f"{name}: {help_of(name, function)}" for name in taken if OPTIONS[name].group == group]
+        for typed, called in _CALLED.items():
+            lines = [line.replace(typed, called) for line in lines]
         wrapped = [
             textwrap.fill(line, _WIDTH, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
             for line in lines
         ]
         if lines:
             yield "\n".join([f"{group}:", *wrapped])
-
-
-def _in_python(text: str) -> str:
-    for typed, called in _CALLED.items():
-        text = text.replace(typed, called)
-    return text
 
 
 def keyword_type(name: str) -> str:

@@ -23,16 +23,11 @@ def load_tensors(path: Path) -> dict[str, Any]:
             raise NotTensors("it is incomplete") from error
         raise
     except Exception as error:  # a file that is no checkpoint can fail anywhere in the unpickler: KeyError, EOFError, ...
-        raise NotTensors(_refusal(str(error))) from error
+        met = re.search(r"GLOBAL ([\w.]+)", str(error))  # without torch's advice on how to load it all the same
+        raise NotTensors(f"loading it would run {met[1]}" if met else "it was not written by torch.save as tensors") from error
     if not isinstance(content, dict):
         raise NotTensors(f"it holds a {type(content).__name__}")
     return content
-
-
-def _refusal(message: str) -> str:
-    """What was met in the file, without torch's advice on how to load it all the same."""
-    met = re.search(r"GLOBAL ([\w.]+)", message)
-    return f"loading it would run {met[1]}" if met else "it was not written by torch.save as plain tensors"
 
 
 def first_line(error: BaseException) -> str:

@@ -24,11 +24,8 @@ def parse_bytes(text: str) -> int:
         )
     num_bytes = float(match[1]) * _BYTE_UNITS[match[2].lower()]
     if num_bytes > _MOST_BYTES:
+        shown = text if len(text) <= 40 else text[:40] + "…"
         raise UsageError(
-            f"not a size: {_shortened(text)}", code="bad-size", why="no machine has that much", try_="write it like 4GB or 512MiB"
+            f"not a size: {shown!r}", code="bad-size", why="no machine has that much", try_="write it like 4GB or 512MiB"
         )
     return int(num_bytes)
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…")
