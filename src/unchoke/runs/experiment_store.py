@@ -14,7 +14,7 @@ import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -71,24 +71,6 @@ class MetricRow:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class MemoryRow:
-    """Planned against measured, in bytes; None where one of them is unknown."""
-
-    what: str
-    planned_bytes: int | None = None
-    measured_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Artefact:
-    """A file of the run, relative to the run's folder."""
-
-    path: str
-    sha256: str
-    size_bytes: int
-
-
 class ExperimentStore:
     """An open record. Use it as a context manager, or `close` it."""
 
@@ -143,40 +125,34 @@ class ExperimentStore:
             self._connection.execute("INSERT OR REPLACE INTO seals (run, sha256) VALUES (?, ?)", seal)
         return self.run(run.number)
 
-    def record_metrics(self, run: RunRow, metrics: Iterable[MetricRow]) -> None:
-        """Values by split, name and step."""
-        rows = [(valid_text(row.split), valid_text(row.name), row.step, row.value, row.low, row.high) for row in metrics]
-        self._replace(run, "metrics (run, split, name, step, value, low, high)", rows)
-
-    def record_timings(self, run: RunRow, seconds_by_stage: Mapping[str, float]) -> None:
-        """Seconds spent in each stage."""
-        rows = [(valid_text(stage), seconds) for stage, seconds in seconds_by_stage.items()]
-        self._replace(run, "timings (run, stage, seconds)", rows)
-
-    def record_memory(self, run: RunRow, memory: Iterable[MemoryRow]) -> None:
-        """Bytes planned and measured."""
-        rows = [(valid_text(row.what), row.planned_bytes, row.measured_bytes) for row in memory]
-        self._replace(run, "memory (run, what, planned_bytes, measured_bytes)", rows)
-
-    def record_artefacts(self, run: RunRow, artefacts: Iterable[Artefact]) -> None:
-        """Files in the run's folder."""
-        rows = [(valid_text(row.path), row.sha256, row.size_bytes) for row in artefacts]
-        self._replace(run, "artefacts (run, path, sha256, size_bytes)", rows)
-
-    def record_choices(self, run: RunRow, choices: Sequence[Choice]) -> None:
-        """What was chosen and why, in the order given."""
-        rows = [
-            (valid_text(one.name), _json(one.value), valid_text(one.reason), _json(one.evidence), place)
-            for place, one in enumerate(choices)
-        ]
-        self._replace(run, "choices (run, name, value, reason, evidence, place)", rows)
-
-    def _replace(self, run: RunRow, columns: str, rows: Sequence[tuple[object, ...]]) -> None:
-        marks = ", ".join("?" * (columns.count(",") + 1))
+    def record(
+        self,
+        run: RunRow,
+        *,
+        metrics: Iterable[MetricRow] = (),
+        timings: Mapping[str, float] | None = None,
+        memory: Iterable[tuple[str, int | None, int | None]] = (),
+        artefacts: Iterable[tuple[str, str, int]] = (),
+        choices: Sequence[Choice] = (),
+    ) -> None:
+        """Values by split, name and step; seconds by stage; bytes planned and measured; files in the run's folder with SHA-256
+        and size; what was chosen and why, in order. What was recorded under the same name is replaced.
+        """
+        tables: dict[str, list[tuple[Any, ...]]] = {
+            "metrics (run, split, name, value, step, low, high)": [astuple(row) for row in metrics],
+            "timings (run, stage, seconds)": list((timings or {}).items()),
+            "memory (run, what, planned_bytes, measured_bytes)": list(memory),
+            "artefacts (run, path, sha256, size_bytes)": list(artefacts),
+            "choices (run, name, value, reason, evidence, place)": [
+                (one.name, _json(one.value), one.reason, _json(one.evidence), place) for place, one in enumerate(choices)
+            ],
+        }
         with self._writing():
             self._connection.execute("DELETE FROM seals WHERE run = ?", (run.number,))
-            rows = [(run.number, *row) for row in rows]
-            self._connection.executemany(f"INSERT OR REPLACE INTO {columns} VALUES ({marks})", rows)
+            for columns, rows in tables.items():
+                texts = [[valid_text(cell) if isinstance(cell, str) else cell for cell in (run.number, *row)] for row in rows]
+                marks = ", ".join("?" * (columns.count(",") + 1))
+                self._connection.executemany(f"INSERT OR REPLACE INTO {columns} VALUES ({marks})", texts)
 
     def runs(self) -> list[RunRow]:
         """Every run, oldest first."""

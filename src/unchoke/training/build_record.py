@@ -35,7 +35,7 @@ from unchoke.features.recipe import TWICE
 from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.runs.diagnosis import diagnose_run
-from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
+from unchoke.runs.experiment_store import ExperimentStore, MetricRow, RunRow
 from unchoke.runs.report.html import save_report
 from unchoke.runs.report.json import save_record, to_jsonable
 from unchoke.runs.report.summary import BASELINE
@@ -192,17 +192,20 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: RunRecord, sess
     memory.measured_bytes = memory.process_bytes if memory.measured_bytes is None else memory.measured_bytes
     save_record(folder / "record.json", record)
     save_report(folder)
-    experiments.record_metrics(run, [*_final_metrics(record), *_step_metrics(record)])
     seconds = dict(record.timings)
     for name, one in session.timelines.items():  # those inside a stage, and those of its loader workers
         seconds |= {f"{name}/{row.stage}": row.seconds for row in one.stages}
         seconds |= {f"{name}/loading/{row.stage}": row.seconds for row in one.loading}
-    experiments.record_timings(run, seconds)
-    experiments.record_memory(run, [MemoryRow("process", memory.planned_bytes, memory.measured_bytes)])
-    experiments.record_choices(run, session.choices)
     seal_run(folder)
     files = {name: folder / name for name in _FILES if (folder / name).exists()}
-    experiments.record_artefacts(run, [Artefact(name, digest_file(file), file.stat().st_size) for name, file in files.items()])
+    experiments.record(
+        run,
+        metrics=[*_final_metrics(record), *_step_metrics(record)],
+        timings=seconds,
+        memory=[("process", memory.planned_bytes, memory.measured_bytes)],
+        artefacts=[(name, digest_file(file), file.stat().st_size) for name, file in files.items()],
+        choices=session.choices,
+    )
     experiments.finish_run(run, "done")
 
 

@@ -77,7 +77,7 @@ def test_a_file_of_a_newer_unchoke_is_refused(tmp_path: Path) -> None:
 def finished_file(path: Path) -> None:
     with ExperimentStore.open(path) as store:
         run = store.start_run(key="n", command="fit", settings={}, data={}, encoder="", fingerprint="")
-        store.record_metrics(run, [MetricRow("val", "accuracy", 0.5)])
+        store.record(run, metrics=[MetricRow("val", "accuracy", 0.5)])
         store.finish_run(run, "done")
 
 
@@ -116,7 +116,7 @@ def test_figures_that_were_not_written_so_are_refused(tmp_path: Path) -> None:
 def test_run_recorded_again_replaces_the_former(tmp_path: Path) -> None:
     finished_file(tmp_path / "experiments.db")
     with ExperimentStore.open(tmp_path / "experiments.db") as store:
-        store.record_metrics(store.run("exp_1"), [MetricRow("val", "accuracy", 0.75)])
+        store.record(store.run("exp_1"), metrics=[MetricRow("val", "accuracy", 0.75)])
         assert store.stored("exp_1").metrics["val"]["accuracy"].value == 0.75
 
 

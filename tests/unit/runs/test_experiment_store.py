@@ -16,7 +16,7 @@ import pytest
 
 from errors import refused
 from unchoke.core.choices import Choice
-from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
+from unchoke.runs.experiment_store import ExperimentStore, MetricRow, RunRow
 
 HOSTILE = ["'); DROP TABLE runs; --", 'a"b', "x' OR '1'='1", "naïve 🌿", "\udcff raw bytes", "nul\0inside", "", "%s ? :name"]
 
@@ -35,7 +35,7 @@ def start(store: ExperimentStore, key: str = "k1", **settings: Any) -> RunRow:
 
 def finished(store: ExperimentStore, key: str, **val: float) -> RunRow:
     run = start(store, key)
-    store.record_metrics(run, [MetricRow("val", name, value) for name, value in val.items()])
+    store.record(run, metrics=[MetricRow("val", name, value) for name, value in val.items()])
     return store.finish_run(run, "done")
 
 
@@ -45,7 +45,7 @@ def test_runs_are_numbered_from_one(store: ExperimentStore) -> None:
 
 def test_the_same_key_resumes_an_unfinished_run(store: ExperimentStore) -> None:
     first = start(store, batch=64)
-    store.record_choices(first, [Choice("batch", 64, "fits")])
+    store.record(first, choices=[Choice("batch", 64, "fits")])
     store.finish_run(first, "interrupted")
     again = start(store, batch=64)
     assert (again.name, again.status, again.finished_at) == ("exp_1", "running", None)
@@ -62,13 +62,13 @@ def test_the_same_key_returns_a_finished_run_as_done(store: ExperimentStore) -> 
 def test_recording_twice_replaces(store: ExperimentStore) -> None:
     run = start(store)
     for accuracy in (0.5, 0.9):
-        store.record_metrics(
-            run, [MetricRow("test", "accuracy", accuracy, low=0.1, high=1.0), MetricRow("val", "loss", 2.0, step=3)]
+        store.record(
+            run, metrics=[MetricRow("test", "accuracy", accuracy, low=0.1, high=1.0), MetricRow("val", "loss", 2.0, step=3)]
         )
-        store.record_timings(run, {"extract": accuracy})
-        store.record_memory(run, [MemoryRow("train", planned_bytes=100, measured_bytes=int(accuracy * 10))])
-        store.record_artefacts(run, [Artefact("checkpoints/best_head.pt", "ab" * 32, 12)])
-        store.record_choices(run, [Choice("z", [1], "first", {"cores": 2}), Choice("a", accuracy, "second")])
+        store.record(run, timings={"extract": accuracy})
+        store.record(run, memory=[("train", 100, int(accuracy * 10))])
+        store.record(run, artefacts=[("checkpoints/best_head.pt", "ab" * 32, 12)])
+        store.record(run, choices=[Choice("z", [1], "first", {"cores": 2}), Choice("a", accuracy, "second")])
     record = store.stored("latest").to_dict()
     assert record["metrics"] == {"test": {"accuracy": {"value": 0.9, "low": 0.1, "high": 1.0}}}
     assert record["history"] == [{"split": "val", "name": "loss", "step": 3, "value": 2.0}]
@@ -106,7 +106,7 @@ def test_best_knows_the_direction_and_finished_runs(store: ExperimentStore) -> N
     finished(store, "a", mae=3.0, r2=0.9)
     finished(store, "b", mae=1.0, r2=0.1)
     finished(store, "c", mae=math.nan)
-    store.record_metrics(start(store, "running"), [MetricRow("val", "mae", 0.1)])
+    store.record(start(store, "running"), metrics=[MetricRow("val", "mae", 0.1)])
     assert store.best("mae").name == "exp_2"
     assert store.best("r2").name == "exp_1"
     assert store.run("best").name == "exp_1", "by R², which comes before the error"
@@ -115,7 +115,7 @@ def test_best_knows_the_direction_and_finished_runs(store: ExperimentStore) -> N
 def test_best_takes_the_best_step_without_a_final_value(store: ExperimentStore) -> None:
     for key, steps in {"a": (0.1, 0.8, 0.3), "b": (0.5, 0.6, 0.7)}.items():
         run = start(store, key)
-        store.record_metrics(run, [MetricRow("val", "accuracy", value, step=step) for step, value in enumerate(steps)])
+        store.record(run, metrics=[MetricRow("val", "accuracy", value, step=step) for step, value in enumerate(steps)])
         store.finish_run(run, "done")
     assert store.best("accuracy").name == "exp_1"
 
@@ -131,7 +131,7 @@ def test_best_of_an_unknown_metric_names_those_there_are(store: ExperimentStore)
 
 def test_the_metric_that_is_suggested_is_one_that_works(store: ExperimentStore) -> None:
     run = finished(store, "a", accuracy=1.0)
-    store.record_metrics(run, [MetricRow("history", "lr", 0.1, step=0), MetricRow("test", "aaa", 0.5)])
+    store.record(run, metrics=[MetricRow("history", "lr", 0.1, step=0), MetricRow("test", "aaa", 0.5)])
     with refused("no-such-metric") as caught:
         store.best("foo")
     assert store.best(caught.value.try_.removeprefix("--metric ")).name == "exp_1"
@@ -146,11 +146,11 @@ def test_a_metric_that_is_not_a_number_comes_back_so(store: ExperimentStore) -> 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_never_becomes_sql(store: ExperimentStore, text: str) -> None:
     run = store.start_run(key=text, command=text, settings={text: text}, data={"classes": [text]}, encoder=text, fingerprint=text)
-    store.record_metrics(run, [MetricRow(text, text, 1.0)])
-    store.record_timings(run, {text: 1.0})
-    store.record_memory(run, [MemoryRow(text, 1, 2)])
-    store.record_artefacts(run, [Artefact(text, text.encode("ascii", "ignore").decode(), 1)])
-    store.record_choices(run, [Choice(text, text, text, {text: text})])
+    store.record(run, metrics=[MetricRow(text, text, 1.0)])
+    store.record(run, timings={text: 1.0})
+    store.record(run, memory=[(text, 1, 2)])
+    store.record(run, artefacts=[(text, text.encode("ascii", "ignore").decode(), 1)])
+    store.record(run, choices=[Choice(text, text, text, {text: text})])
     store.finish_run(run, "done")
     record = store.stored("exp_1").to_dict()
     assert record["settings"] == {text: text}
@@ -165,27 +165,27 @@ def test_text_never_becomes_sql(store: ExperimentStore, text: str) -> None:
 def test_rows_of_a_run_that_does_not_exist_are_refused(store: ExperimentStore) -> None:
     stranger = RunRow(99, "exp_99", "k", "fit", "done", "", None, {}, {}, "", "")
     with pytest.raises(sqlite3.IntegrityError):
-        store.record_timings(stranger, {"train": 1.0})
+        store.record(stranger, timings={"train": 1.0})
 
 
 def test_a_failed_write_leaves_nothing_of_itself(store: ExperimentStore) -> None:
     run = start(store)
     with pytest.raises(sqlite3.IntegrityError):
-        store.record_timings(run, {"train": 1.0, "extract": None})  # type: ignore[dict-item]
+        store.record(run, timings={"train": 1.0, "extract": None})  # type: ignore[dict-item]
     assert store.stored("exp_1").to_dict()["timings"] == {}
-    store.record_timings(run, {"train": 1.0})
+    store.record(run, timings={"train": 1.0})
 
 
 def test_a_full_disk_is_said_and_what_was_there_stays(store: ExperimentStore) -> None:
     run = start(store)
-    store.record_timings(run, {"train": 1.0})
+    store.record(run, timings={"train": 1.0})
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with refused("disk-full", "experiments.db"):
-        store.record_timings(run, {f"stage {number} {'x' * 500}": 1.0 for number in range(200)})
+        store.record(run, timings={f"stage {number} {'x' * 500}": 1.0 for number in range(200)})
     assert store.stored("exp_1").to_dict()["timings"] == {"train": 1.0}
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.record_timings(run, {"predict": 1.0})
+    store.record(run, timings={"predict": 1.0})
 
 
 def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_two_processes_read_whole_transactions(store: ExperimentStore) -> None:
     readers = [subprocess.Popen([sys.executable, "-c", READER, str(store.file)], stderr=subprocess.PIPE) for _ in range(2)]
     batch = 0
     while any(reader.poll() is None for reader in readers):
-        store.record_metrics(run, [MetricRow("train", "loss", 1.0, step=batch % 50 * 10 + step) for step in range(10)])
+        store.record(run, metrics=[MetricRow("train", "loss", 1.0, step=batch % 50 * 10 + step) for step in range(10)])
         batch += 1
     for reader in readers:
         _, errors = reader.communicate()
@@ -227,7 +227,7 @@ store = ExperimentStore.open(Path(sys.argv[1]))
 run = store.start_run(key="k", command="fit", settings={}, data={}, encoder="", fingerprint="")
 step = len(store.metrics(run))
 while True:
-    store.record_metrics(run, [MetricRow("train", "loss", 1.0, step=step + offset) for offset in range(10)])
+    store.record(run, metrics=[MetricRow("train", "loss", 1.0, step=step + offset) for offset in range(10)])
     step += 10
     print(step, flush=True)
 """
