@@ -70,14 +70,7 @@ def fill_in_processes(
         positions = [position for position, _, _ in chunk.task]
         if chunk.value is None:  # its process died: drawn by this one
             chunk.release()
-            drawn = []
-            for position in positions:
-                try:
-                    cache.row(position)
-                    drawn.append((position, ""))
-                except DecodeError as error:
-                    drawn.append((position, str(error)))
-            return drawn, {}
+            return [(position, cache.why_not(position)) for position in positions], {}
         reasons, tally = chunk.value
         with loading.here():
             for row, position, reason in zip(_rows(chunk.memory, len(positions), canvas), positions, reasons, strict=True):

@@ -21,6 +21,7 @@ from unchoke.core.clock import during
 from unchoke.core.errors import MachineError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.units import format_bytes, format_count
+from unchoke.pixels.image import DecodeError
 from unchoke.pixels.slots import SEGMENT_BYTES, DiskSlots, Pixels, RamSlots, Slots, Stamp
 
 Mode = Literal["ram", "disk", "none"]
@@ -145,6 +146,14 @@ class PixelCache:
         out: Pixels = np.empty(self._shape, np.uint8)
         self.read_into(position, out)
         return out
+
+    def why_not(self, position: int) -> str:
+        """Keep one picture; "" where it can be shown, else the reason."""
+        try:
+            self.row(position)
+        except DecodeError as error:
+            return str(error)
+        return ""
 
     def read_into(self, position: int, out: Pixels) -> None:
         """Put one picture into `out`."""

@@ -249,7 +249,14 @@ def is_likely_done(session: Session) -> bool:
 def recall_run(session: Session, prepared: Inspection) -> RunRecord | None:
     """The record of the finished run that these samples and settings gave, if all it rests upon is still there."""
     entry = _load_finished(session).get(_key(session, prepared))
-    if entry is None or not _stands(session, entry):
+    if entry is None:
+        return None
+    row, chosen = _row(session.workspace, entry["run"]), _engine_choices(session)
+    if row is None or (row.key, row.status) != (entry["run_key"], "done"):
+        return None
+    if JobQueue.load(session.workspace.features).state(entry["fingerprint"]).pending:
+        return None
+    if any(chosen.get(name) != then for name, then in entry["engines"].items()):  # others may be newer
         return None
     record = recall_record(session.workspace.run_folder(entry["run"]), session.warn)
     if record is None:
@@ -279,17 +286,6 @@ def remember_run(session: Session, prepared: Inspection, run: str) -> None:
     }
     entries = {**_load_finished(session), _key(session, prepared): entry}
     checksums.save_checked_json(workspace.experiments / _FILE, entries)
-
-
-def _stands(session: Session, entry: dict[str, Any]) -> bool:
-    """Whether the run is done, its features are whole, and every engine chosen by then is still chosen; others may be newer."""
-    row = _row(session.workspace, entry["run"])
-    if row is None or (row.key, row.status) != (entry["run_key"], "done"):
-        return False
-    if JobQueue.load(session.workspace.features).state(entry["fingerprint"]).pending:
-        return False
-    now = _engine_choices(session)
-    return all(now.get(name) == chosen for name, chosen in entry["engines"].items())
 
 
 def _row(workspace: Workspace, run: str) -> RunRow | None:

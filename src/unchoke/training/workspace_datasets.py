@@ -176,15 +176,9 @@ class PhotoDataset(_Photos):
 
     def _fill(self) -> dict[str, str]:
         with self.workspace.own(), self._stored.open_cache() as cache:
-
-            def keep(position: int) -> tuple[int, str]:
-                try:
-                    cache.row(position)
-                except DecodeError as error:
-                    return position, str(error)
-                return position, ""
-
-            told = map_ahead(keep, cache.missing().tolist(), threads=usable_cores(), ahead=64)
+            missing = cache.missing().tolist()
+            reasons = map_ahead(cache.why_not, missing, threads=usable_cores(), ahead=64)
+            told = zip(missing, reasons, strict=True)
             return {self._stored.sample_ids[position]: reason for position, reason in told if reason}
 
     def _rows(self, positions: NDArray[np.int64]) -> torch.Tensor:

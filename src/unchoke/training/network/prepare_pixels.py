@@ -42,7 +42,7 @@ from unchoke.machine.detect import detect_machine
 from unchoke.pixels.augment_batch import augment_spec
 from unchoke.pixels.canvas import Canvas, plan_canvas
 from unchoke.pixels.draw_rows import draw_row, fill_in_processes
-from unchoke.pixels.image import DecodeError, Pixels, may_pass
+from unchoke.pixels.image import Pixels, may_pass
 from unchoke.pixels.pixel_cache import Mode, PictureFile, PixelCache, open_cache, plan_cache
 from unchoke.pixels.slots import held_bytes
 from unchoke.pixels.tile_grid import plan_tiles
@@ -168,12 +168,8 @@ def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: lis
     loading, workers = Loading(), session.policy.workers
 
     def decode(position: int) -> tuple[int, str]:
-        try:
-            with loading.here():
-                cache.row(position)
-        except DecodeError as error:
-            return position, str(error)
-        return position, ""
+        with loading.here():
+            return position, cache.why_not(position)
 
     if worth_processes(len(wanted), workers=workers):
         files = [(position, stored.paths[position], stored.contents[position]) for position in wanted]

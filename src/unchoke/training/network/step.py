@@ -211,9 +211,12 @@ class Stepper:
         def run(start: int, stop: int) -> None:
             torch.manual_seed(hash_int(seed, start))
             with self.clock.stage("prepare"):
-                x, extra, targets = self._part(fed, start, stop, kept)
+                part: Any = self._part(fed, start, stop, kept)
             with self.clock.stage("forward"):
-                summed = self._counted_losses((x, extra, targets)).sum()
+                count = len(part[0])
+                if count < self.whole <= self.size.value:  # it runs as a whole batch; what it is padded with does not count
+                    part = [None if rows is None else pad(rows, self.whole) for rows in part]
+                summed = self.losses(*part)[:count].sum()
             with self.clock.stage("backward"):
                 torch.autograd.backward(self.scaler.scale(summed / num_global))
             losses.append(summed.detach())
@@ -232,18 +235,6 @@ class Stepper:
         extra = self._extra(positions)
         targets = self.objective.target_rows(positions, soft=True, epoch=fed.epoch)
         return mix_part((fed.part(start, stop + 1), extra, targets), send(torch.from_numpy(kept[start:stop]), self.device))
-
-    def _counted_losses(self, part: Part) -> torch.Tensor:
-        """The losses of a part, which runs as a whole batch where that is asked for, padded; what it is padded with does not
-        count.
-        """
-        num = len(part[0])
-        if not num < self.whole <= self.size.value:
-            return self.losses(*part)
-        x, extra, targets = (None if rows is None else pad(rows, self.whole) for rows in part)
-        assert x is not None
-        assert targets is not None
-        return self.losses(x, extra, targets)[:num]
 
     def losses(self, x: torch.Tensor, extra: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
         """One loss per sample."""
