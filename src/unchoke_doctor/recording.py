@@ -128,6 +128,7 @@ class LoaderRecord:
     batch_bytes: int | None = None
     sample_shape: tuple[int, ...] = ()
     padded_share: float | None = None
+    ignored_share: float | None = None
     evaluation: bool = False
     fetches: int = 0
     fetch_s: float = 0.0

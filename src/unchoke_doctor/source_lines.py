@@ -145,7 +145,10 @@ class SourceLine:
 
     @cached_property
     def loops(self) -> list[ast.AST]:
-        """Loops and comprehensions round the expression, innermost first, inside its function; not those that train."""
+        """Loops and comprehensions round the expression, innermost first, inside its function; not those that train.
+
+        The loop round a `yield` turns when somebody asks for the next value: it is none.
+        """
         found: list[ast.AST] = []
         inner: ast.AST = self.expression
         if isinstance(self.expression, (ast.For, ast.While, *_LOOPS[3:])):
@@ -156,7 +159,8 @@ class SourceLine:
             if isinstance(node, _LOOPS) and getattr(node, "iter", None) is not inner:
                 found.append(node)
             inner = node
-        return [loop for loop in found if not _trains(loop)]
+        yields = any(isinstance(node, ast.Yield) for node in ast.walk(self.statement))
+        return [loop for loop in found if not _trains(loop) and not (yields and isinstance(loop, ast.For | ast.While))]
 
     @cached_property
     def in_batch_loop(self) -> bool:
@@ -170,6 +174,13 @@ class SourceLine:
         """Whether the function round the line draws random numbers: its result is another one each time."""
         names = [self.tree.name(node.func) for node in ast.walk(self.function or self.statement) if isinstance(node, ast.Call)]
         return any(part.partition("_")[0] in _RANDOM for name in names for part in name.split("."))
+
+    @cached_property
+    def multiplies(self) -> bool:
+        """Whether the statement holds a product of matrices."""
+        products = {"mm", "matmul", "bmm", "einsum", "addmm"}
+        named = any(name.rpartition(".")[2] in products for name, _ in self.all_calls)
+        return named or any(isinstance(node, ast.MatMult) for node in ast.walk(self.statement))
 
     @cached_property
     def unchanging(self) -> str:

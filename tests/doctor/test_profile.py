@@ -20,6 +20,7 @@ from unchoke_doctor.causes.diagnose import diagnose
 from unchoke_doctor.errors import UnchokeError
 from unchoke_doctor.profile import ScriptProfile
 from unchoke_doctor.recording import Recording
+from unchoke_doctor.watch import stacks
 from unchoke_doctor.watch.account import COLUMNS
 
 STEPS, STEP_S = 60, 0.1
@@ -43,6 +44,7 @@ def collate(samples):
 class Net:
     def forward(self, images):
         fields = np.fft.fft2(images)
+        fields = self.adjacency @ fields
         for layer in self.layers:
             images = layer(images)
         for tile in range(16):
@@ -73,6 +75,9 @@ def train(net, loader, optimizer, losses):
         bank = filters(512)
         noise = drawn(512)
         loader = DataLoader(images)
+        torch.save(net, "last.pt")
+        for index in range(600):
+            answer = net.predict(losses[index:index + 1])
 """
 TRAIN = {"function": "train"}
 ROOT = {"name": "Net", "class": "Net", "depth": 0, "seconds_per_step": 0.04, "batch": 32, "input_shape": [32, 3, 64, 64],
@@ -150,6 +155,8 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
         "num_in_optimizer": 10**6,
         "output_width": 10,
     }
+    head = {**PART, "class": "Linear", "input_shape": [32, 20, 64], "output_width": 20_000}
+    product = look("self.adjacency @", 3.0, **forward)
     same = {"file": str(made.file), "function": "filters", "arguments": ["size"], "met": 8, "distinct": 1}
     judge = look("net(images)", 3.0, function="evaluate", phase="evaluate", stage="forward")
     evaluated = {"steps": {"evaluate_s": 0.05}, "loaders": [LOADER, {**JUDGED, "iterators": 30, "samples": 18000}]}
@@ -205,6 +212,14 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
             rec(steps={"optimizer_s": 0.04}, modules=[ROOT, table | {"input_shape": [32, 20], "sparse": True}]),
         ),
         "padded-batches": (rec(loaders=[{**LOADER, "padded_share": 0.7}]), rec(loaders=[{**LOADER, "padded_share": 0.1}])),
+        "ignored-positions": (
+            rec(product, loaders=[{**LOADER, "ignored_share": 0.8}], modules=[ROOT, head]),
+            rec(product, loaders=[{**LOADER, "ignored_share": 0.1}], modules=[ROOT, head]),
+        ),
+        "dense-zeros": (
+            rec(product, modules=[{**ROOT, "zero_share": 0.999}]),
+            rec(product, modules=[{**ROOT, "zero_share": 0.5}]),
+        ),
         "growing-graph": (
             rec(walls=grown, facts={"kept_graphs": kept}),
             rec(walls=grown, facts={"kept_graphs": [kept[0], {**kept[0], "step": 40}]}),
@@ -215,7 +230,7 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
         ),
         "slow-checkpoint": (
             rec(steps={"checkpoint_s": 0.05}, calls=[call("save", count=STEPS, seconds=3.0) | {"phase": "checkpoint"}]),
-            rec(steps={"checkpoint_s": 0.05}, calls=[call("save", count=3, seconds=3.0) | {"phase": "checkpoint"}]),
+            rec(steps={"checkpoint_s": 0.05}, calls=[call("save", count=3, seconds=3.0, amount=3e8) | {"phase": "checkpoint"}]),
         ),
         "slow-evaluation": (
             rec(judge, **evaluated),
@@ -260,6 +275,8 @@ CODES = [
         "small-batches",
         "slow-optimizer",
         "padded-batches",
+        "ignored-positions",
+        "dense-zeros",
         "growing-graph",
         "large-allocation",
         "slow-checkpoint",
@@ -320,6 +337,38 @@ def test_gain_within_replay(tmp_path: Path) -> None:
     found = diagnose(Script(tmp_path).recording(loaders=[loader], machine=QUICK, replay=replay, steps={"wait_s": 0.066}))
     assert found[0].code == "few-workers"
     assert max(one.evidence["share"] for one in found) <= 0.21
+
+
+def test_packed_checkpoint_once_an_epoch(tmp_path: Path) -> None:
+    made = Script(tmp_path)
+    calls = [made.call("save", count=3, seconds=3.0, amount=3e7) | {"phase": "checkpoint"}]
+    found = diagnose(made.recording(steps={"checkpoint_s": 0.05}, calls=calls))
+    assert [one.code for one in found] == ["slow-checkpoint"]
+
+
+def test_predict_one_sample_at_a_time(tmp_path: Path) -> None:
+    made = Script(tmp_path)
+    look = made.look("net.predict(", 4.0, **TRAIN, library="keras.src.trainer:error_handler", state="python")
+    found = diagnose(made.recording(look))
+    assert [one.code for one in found] == ["one-at-a-time"]
+
+
+def test_forward_line_before_the_trainer_that_holds_its_backward(tmp_path: Path) -> None:
+    made = Script(tmp_path)
+    fit = [made.look("loss = net(", 1.0, **TRAIN, stage=stage) for stage in ("backward", "backward", "optimizer")]
+    fft = made.look("np.fft.fft2", 1.5, function="Net.forward", stage="forward")
+    recording = made.recording(fft, *fit, walls=[0.075] * STEPS)
+    first = ScriptProfile(recording, [], tmp_path, "").lines[0]
+    assert (first["stage"], first["text"]) == ("forward", "fields = np.fft.fft2(images)")
+
+
+def test_installed_elsewhere_is_no_user_code(tmp_path: Path) -> None:
+    (tmp_path / "site" / "keras-3.0.dist-info").mkdir(parents=True)
+    package, script = str(tmp_path / "site" / "keras" / "src" / "layers.py"), str(tmp_path / "train.py")
+    assert not stacks.is_user_file(package, script)
+    assert stacks.is_user_file(str(tmp_path / "layers" / "own.py"), script)
+    assert stacks.is_user_file(package, str(tmp_path / "site" / "keras" / "train.py"))
+    assert stacks.module_name(package) == "keras.src.layers"
 
 
 def test_nothing_seen_is_said(tmp_path: Path) -> None:

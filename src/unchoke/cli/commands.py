@@ -37,7 +37,8 @@ segment_app = HelpfulApp(help="Patches to full-size masks: train a decoder, then
 runs_app = HelpfulApp(help="What was tried, and what came out.")
 presets_app = HelpfulApp(help="Settings that belong together, for --preset.", invoke_without_command=True, no_args_is_help=False)
 profile_app = HelpfulApp(
-    help="Where the time goes: `profile -- python train.py` for any PyTorch script, and the commands below.",
+    help="Where the time goes: `profile [OPTIONS] -- python train.py` for any PyTorch script (--steps, --seconds, --try, "
+    "--no-replay, --save, --against, --fail-if-slower; `profile script --help` explains them), and the commands below.",
 )
 cluster_app = HelpfulApp(help="Ray clusters, for --on: starting one is Ray's business, testing it is this.")
 

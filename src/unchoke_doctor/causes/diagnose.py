@@ -32,6 +32,9 @@ _FILE_STAGES = ("decode", "open", "read", "stat", "list", "wait")
 _STEPPED = ("Linear", "LSTMCell", "GRUCell", "RNNCell", "Embedding", "LayerNorm", "Dropout")
 """Layers that networks reuse by design."""
 _MUCH_BYTES = 50_000_000
+_ZEROS, _SPARSE_COST = 0.98, 10
+_SAVE_S, _SAVED_BYTES_PER_S = 0.05, 1e8
+"""What saving takes on a usual disk, on the high side."""
 _OF_THE_MACHINE, _FAULT_S = 0.35, 0.7e-6
 """Below this share of the CPU time, clearing memory is the system's way and nothing the script does."""
 Causes = Iterator[MeasuredCause]
@@ -375,15 +378,15 @@ def _optimizer(run: Figures) -> Causes:
         return
     moved = sum(one.num_params for one in run.trained_parts if one.depth == 0) or table.num_params
     share = (1 - touched / rows) * min(1.0, sum(one.num_params for one in tables) / moved)
-    spent_s = run.total_s("optimizer_s") + min(run.total_s("backward_s"), run.total_s("optimizer_s") / 2)
+    spent_s = run.stages["optimizer"] + max(0.0, run.total_s("backward_s") - 2 * run.forward_s)
     yield MeasuredCause(
         "slow-optimizer", share * spent_s,
         f"every step makes a gradient for all {rows:,} rows of {table.name} and the optimizer moves them all, though a batch "
         f"touches at most {touched:,}",
         run.line_of_stage("optimizer"),
         "nn.Embedding(…, sparse=True) with torch.optim.SparseAdam (or SGD, Adagrad) for the tables, your optimizer for the rest",
-        "the optimizer, and half as much of the backward pass, for rows that no sample touches",
-        {"rows": rows, "touched": touched, "optimizer_s": run.total_s("optimizer_s")},
+        "the optimizer, and what backward takes beyond twice the forward pass, for rows that no sample touches",
+        {"rows": rows, "touched": touched, "optimizer_s": run.stages["optimizer"]},
     )  # fmt: skip
 
 
@@ -402,6 +405,37 @@ def _padding(run: Figures) -> Causes:
         Place(file, line) if line else made_at(loader), how="the same share of forward, backward and optimizer",
         evidence={"padded_share": share, "compute_s": run.compute_s},
     )  # fmt: skip
+
+
+def _ignored(run: Figures) -> Causes:
+    """A layer as wide as a vocabulary that runs at positions whose labels the loss leaves out."""
+    share = (run.trained.ignored_share if run.trained else None) or 0.0
+    wide = [one for one in run.trained_parts if one.class_ == "Linear" and one.output_width >= 1000 and len(one.input_shape) == 3]
+    if not wide or share < 0.5:
+        return
+    head = max(wide, key=lambda one: one.seconds_per_step)
+    yield MeasuredCause(
+        "ignored-positions", share * run.forward_share(head) * (run.forward_s + run.total_s("backward_s")),
+        f"{share:.0%} of the labels are -100, which the loss leaves out, and {head.name} works out {head.output_width:,} scores "
+        "for each of them",
+        _module_place(run, head), how="as large a part of what this layer takes of forward and backward",
+        evidence={"ignored_share": share, "width": head.output_width},
+    )  # fmt: skip
+
+
+def _zeros(run: Figures) -> Causes:
+    """A large matrix that holds almost only zeros, multiplied as if it were full."""
+    shares = {f"{one.class_}.forward": one.detail["zero_share"] for one in run.trained_parts if one.detail.get("zero_share")}
+    for group in run.grouped([look for look in run.looks if look.row.stage == "forward" and look.row.phase == "step"]):
+        share = shares.get(group.place.function, 0.0)
+        if share < _ZEROS or group.source is None or not group.source.multiplies:
+            continue
+        yield MeasuredCause(
+            "dense-zeros", group.seconds * (1 + per(run.total_s("backward_s"), run.forward_s)) * (1 - _SPARSE_COST * (1 - share)),
+            f"the product is with a matrix of {share:.1%} zeros", group.place,
+            how=f"the line, and as large a part of backward, if a sparse product takes {_SPARSE_COST} times as long a number",
+            evidence={"zero_share": share},
+        )  # fmt: skip
 
 
 def _graphs(run: Figures) -> Causes:
@@ -442,8 +476,9 @@ def _faults(run: Figures) -> Causes:
     share = per(system_s, system_s + run.steps.total("user_s"))
     if run.device or each < 20_000 or share < _OF_THE_MACHINE:
         return
+    contended = max(1.0, per(run.compute_s, system_s + run.steps.total("user_s")))  # a fault waits for a core as all else does
     yield MeasuredCause(
-        "large-allocation", min(run.compute_s * share, each * run.num_steps * _FAULT_S),
+        "large-allocation", min(run.compute_s * share, each * run.num_steps * _FAULT_S * contended),
         f"{each:,.0f} page faults a step ({format_bytes(each * 4096)} fetched anew from the system) take {share:.0%} of the CPU "
         "time",
         run.line_of_stage("forward", "backward"),
@@ -469,16 +504,24 @@ def _anomaly(run: Figures) -> Causes:
 
 
 def _checkpoint(run: Figures) -> Causes:
+    """Checkpoints more often than once an epoch, or written slowly: packed, or to a slow disk."""
     rows = run.calls("save", phases=("step", "checkpoint", "outside", "evaluate"))
-    saves, spent_s = sum(row.count for row in rows), run.total_s("checkpoint_s")
-    if saves > 1.25 * run.epochs:
-        yield MeasuredCause(
-            "slow-checkpoint", spent_s * (1 - run.epochs / saves),
-            f"{format_count(saves, 'checkpoint')} in {format_count(run.num_steps, 'step')}, "
-            f"{format_seconds(per(spent_s, saves))} each, {format_bytes(sum(row.amount for row in rows))} written",
-            Place(rows[0].file, rows[0].line, rows[0].function), how="saving, all but once an epoch",
-            evidence={"saves": saves, "checkpoint_s": spent_s},
-        )  # fmt: skip
+    saves, spent_s, written = sum(row.count for row in rows), run.total_s("checkpoint_s"), sum(row.amount for row in rows)
+    if not saves:
+        return
+    often_s = spent_s * (1 - run.epochs / saves)
+    slow_s = spent_s - saves * _SAVE_S - written / _SAVED_BYTES_PER_S if written else 0.0
+    often = saves > 1.25 * run.epochs and often_s >= slow_s
+    yield MeasuredCause(
+        "slow-checkpoint", often_s if often else slow_s,
+        f"{format_count(saves, 'checkpoint')} in {format_count(run.num_steps, 'step')}, "
+        f"{format_seconds(per(spent_s, saves))} each, {format_bytes(written)} written",
+        Place(rows[0].file, rows[0].line, rows[0].function),
+        "" if often else "write it unpacked (no gzip or other compression: weights hardly shrink) to a local disk, and only what "
+        "resuming needs",
+        "saving, all but once an epoch" if often else "saving, but for writing as many bytes to a usual disk",
+        {"saves": saves, "checkpoint_s": spent_s},
+    )  # fmt: skip
 
 
 def _evaluation(run: Figures) -> Causes:
@@ -490,9 +533,10 @@ def _evaluation(run: Figures) -> Causes:
     passes = max([*(loader.iterators for loader in judged), *again], default=0)
     if not spent_s or passes <= 0:
         return
-    samples = sum(loader.samples for loader in judged)
+    samples, most = sum(loader.samples for loader in judged), max(judged, key=lambda loader: loader.batches, default=None)
     often = 1 - run.epochs / passes if passes > 1.5 * run.epochs else 0.0
     batch = min((loader.batch_size or 0 for loader in judged), default=0)
+    batch = 1 if most is not None and most.samples == most.batches else batch  # `predict` of one sample, whatever its batch size
     small = 0 < batch <= max(1, ((run.trained.batch_size if run.trained else None) or 16) // 4)
     each_s = per(run.forward_s + run.inline_s + run.waited_s, run.steps.total("samples"))
     dear = max(0.0, 1 - per(each_s * samples, spent_s)) if small else 0.0
@@ -504,7 +548,7 @@ def _evaluation(run: Figures) -> Causes:
     place = run.common_line("evaluate")
     evidence = {"evaluate_s": spent_s, "passes_per_epoch": passes / run.epochs, "batch_size": batch, "gradients": bool(keeps)}
     if often or small:
-        code = "one-at-a-time" if batch == 1 and not often else "slow-evaluation"
+        code = "one-at-a-time" if batch == 1 else "slow-evaluation"
         how = "evaluation once an epoch, at training's cost for each sample"
         yield MeasuredCause(code, spent_s * (1 - (1 - often) * (1 - dear)), said, place, how=how, evidence=evidence)
     if keeps:
@@ -514,5 +558,5 @@ def _evaluation(run: Figures) -> Causes:
 
 _RULES: tuple[Callable[[Figures], Causes], ...] = (
     _workers, _restarted, _collate, _decoding, _full_size, _shrunk_later, _frozen, _called_often, _precision, _threads,
-    _small_batches, _optimizer, _padding, _graphs, _faults, _anomaly, _checkpoint, _evaluation,
+    _small_batches, _optimizer, _padding, _ignored, _zeros, _graphs, _faults, _anomaly, _checkpoint, _evaluation,
 )  # fmt: skip

@@ -217,6 +217,8 @@ class Figures:
         """Seconds of all steps by stage: what was timed for each step, and the rest by what was seen."""
         timed = {"waiting for data" if self.beside else "loading": "wait_s", "backward": "backward_s", "optimizer": "optimizer_s"}
         found = {name: self.total_s(column) for name, column in timed.items()}
+        zeroing_s = sum(look.seconds for look in self.looks if look.row.stage == "optimizer") - found["optimizer"]
+        found["optimizer"] += max(0.0, min(zeroing_s, self.span_s - sum(found.values())))
         found |= {"evaluation": self.total_s("evaluate_s"), "checkpoint": self.total_s("checkpoint_s")}
         seen: dict[str, float] = {}
         for look in self.looks:
@@ -399,8 +401,18 @@ class Figures:
 
     @cached_property
     def groups(self) -> list[LineGroup]:
-        """The user's lines, the costliest first; what an evaluation or a checkpoint does is one group each."""
-        return self.grouped(self.looks)
+        """The user's lines, the costliest first; what an evaluation or a checkpoint does is one group each.
+
+        A line such as `trainer.train()` holds the backward pass of lines in the forward pass: they come in its place.
+        """
+        groups = self.grouped(self.looks)
+        trainers = {group.place for group in groups if group.stage == "optimizer"}
+        held = {group.place: group.seconds for group in groups if group.stage == "backward" and group.place in trainers}
+        again = per(sum(held.values()), sum(group.seconds for group in groups if group.stage == "forward"))
+        if not again:
+            return groups
+        shares = {"forward": 1 + again, "backward": 0.0}
+        return sorted(groups, key=lambda group: -group.seconds * shares.get(group.stage, 1.0))
 
     def grouped(self, looks: Sequence[Look]) -> list[LineGroup]:
         found: dict[tuple[object, ...], list[Look]] = {}

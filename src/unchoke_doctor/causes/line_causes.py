@@ -303,6 +303,9 @@ def _searches(line: _Line) -> _Read | None:
     if library.startswith(("pandas.", "polars.", "datasets.")):
         fix = "turn the columns that are needed into arrays or tensors once, in __init__, and index those"
         table = library.partition(".")[0]
+        if any(isinstance(node, ast.Compare) for node in ast.walk(line.source.statement)):
+            fix = "make a dict (or an index: set_index) from key to row once, in __init__, and look each key up in it"
+            return _Read("per-sample-scan", f"compares a whole column of a table for every {often}, to find a few rows", fix)
         return _Read("per-sample-scan", f"takes rows out of a table for every {often}: {table} builds new objects each time", fix)
     return None
 
@@ -313,13 +316,15 @@ def _reads_whole(line: _Line) -> _Read | None:
         return None
     statement = line.source.statement
     subscripts = [node for node in ast.walk(statement) if isinstance(node, ast.Subscript)]
-    if any(name in line.library for name in ("NpzFile", "zipfile", "gzip")):
+    packed = any(name in line.library for name in ("NpzFile", "zipfile", "gzip"))
+    if packed:
         of_part = any(isinstance(node.value, ast.Subscript) for node in subscripts)  # archive["images"][index]
         if not of_part:
             return _Read("slow-decode", f"unpacks a compressed file for every {line.often}", "store arrays uncompressed: np.save")
     elif not subscripts and not line.source.sliced_later and not line.source.function_calls("crop"):
         return None
     fix = "read the array once, or map it (np.load with mmap_mode='r'), and take the part that is needed"
+    fix = "unpack the array once, in __init__, or store it unpacked: np.save, then np.load with mmap_mode='r'" if packed else fix
     return _Read("whole-file-for-crop", f"reads or unpacks a whole array for every {line.often}", fix)
 
 
@@ -506,8 +511,9 @@ def _reads_back(line: _Line) -> _Read | None:
 
 def _one_by_one(line: _Line) -> _Read | None:
     """A network called in a loop on single samples that were given a batch dimension of one."""
-    single = re.search(r"unsqueeze\(0\)|\[None\b|expand_dims|newaxis", line.source.text)
-    if not single or not line.source.loops or not line.library.startswith(_MODULE) or line.group.phase == "step":
+    single = re.search(r"unsqueeze\(0\)|\[None\b|expand_dims|newaxis|\[(\w+) ?: ?\1 ?\+ ?1\]", line.source.text)
+    runs = (line.library.startswith(_MODULE) and line.group.phase != "step") or line.named(r"\.predict\w*$")
+    if not single or not line.source.loops or not runs:
         return None
     return _Read("one-at-a-time", "runs a network in a loop, one sample at a time")
 

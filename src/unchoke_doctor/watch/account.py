@@ -119,6 +119,16 @@ class Account:
         if self._evaluating is iteration:
             self._settle(self._clock())
 
+    def judge(self) -> None:
+        """Evaluation begins, with whatever is asked for until `judged`."""
+        self.begin()
+        if self._mark is None:
+            self._mark, self._evaluating = (self._clock(), dict(self._sums)), Iteration()
+
+    def judged(self) -> None:
+        if self._evaluating is not None:
+            self._settle(self._clock())
+
     def _settle(self, now_s: float) -> None:
         """What stands under the mark was evaluation."""
         self._sums = self._as_evaluation(now_s)

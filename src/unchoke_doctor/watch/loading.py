@@ -24,6 +24,7 @@ from unchoke_doctor.watch.stacks import user_place
 _MAX_LOADERS = 256
 _LOOKED_AT = 3  # batches whose content is looked at
 _FEW_ROWS, _FEW_COLUMNS = 4, 16
+_IGNORED = -100  # of labels, as losses of torch have it
 _WATCH, _SIZES = "_unchoke_watch", "_unchoke_sizes"  # what sticks to an iterator
 _ident = threading.get_ident
 
@@ -198,7 +199,7 @@ def _timed_next(recorder: Recorder, original: Function) -> Function:
         if watch is None or _ident() != account.thread:
             return original(self)
         iteration, loader = watch.iteration, watch.loader
-        account.ask(iteration, gradients=torch.is_grad_enabled())
+        account.ask(iteration, gradients=torch.is_grad_enabled() and recorder.phase != "evaluate")
         asked, fetching.makers.asked = fetching.makers.asked, loader.fetches
         try:
             batch = original(self)
@@ -226,15 +227,19 @@ def _look_at(batch: Any) -> dict[str, Any]:
     """How large a batch is, and the shape of a sample of its largest tensor."""
     tensors = list(tensors_in(batch))
     if not tensors:
-        return {"batch_bytes": None, "sample_shape": None, "padded_share": None}
+        return {"batch_bytes": None, "sample_shape": None}
     largest = max(tensors, key=lambda tensor: tensor.numel())
     num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    return {"batch_bytes": num_bytes, "sample_shape": list(largest.shape[1:]), "padded_share": _padded_share(tensors)}
-
-
-def _padded_share(tensors: list[Any]) -> float | None:
-    """Of a batch of texts, the share of columns at one end that hold the same number in all rows: padding of the longest."""
     texts = [tensor for tensor in tensors if tensor.is_cpu and tensor.dim() == 2 and not tensor.is_floating_point()]
+    shares = {
+        "padded_share": _padded_share(texts),
+        "ignored_share": max((float((text == _IGNORED).sum()) / max(1, text.numel()) for text in texts), default=None),
+    }
+    return {"batch_bytes": num_bytes, "sample_shape": list(largest.shape[1:]), **shares}
+
+
+def _padded_share(texts: list[Any]) -> float | None:
+    """Of a batch of texts, the share of columns at one end that hold the same number in all rows: padding of the longest."""
     wide = max(texts, key=lambda tensor: (tensor.shape[1], int(tensor.max()) if tensor.numel() else 0), default=None)
     if wide is None or wide.shape[0] < _FEW_ROWS or wide.shape[1] < _FEW_COLUMNS:
         return None

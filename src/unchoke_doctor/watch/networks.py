@@ -31,6 +31,7 @@ _KEPT_AT = (8, 20, 40, 80)
 _EVALUATED_CALLS = 8
 _MANY, _MAX_GRAPH = 8, 20_000
 _MAX_DEPTH, _MAX_ROWS = 3, 64
+_LARGE_MATRIX = 1_000_000
 _MAX_KNOWN, _ENOUGH, _ENOUGH_REPEATED, _VALUES = 4_096, 8_192, 1_024, 64
 
 
@@ -147,6 +148,7 @@ class _Look:
                 part.calls += 1
                 part.seconds += ended_s - began_s
                 part.facts = self._call_facts(depth, next(tensors_in((args, options)), None), next(tensors_in(output), None))
+                part.facts["zero_share"] = _zero_share([*tensors_in((args, options)), *module.buffers(recurse=False)])
             return
 
     def _call_facts(self, depth: int, given: Any, made: Any) -> dict[str, Any]:
@@ -358,6 +360,16 @@ def install(recorder: Recorder) -> None:
         register_optimizer_step_post_hook(lambda optimizer, *_: networks.safely(partial(networks.stepped, optimizer)))
 
     hooks.when_imported("torch.optim.optimizer", watch_steps)
+
+
+def _zero_share(tensors: Iterable[Any]) -> float | None:
+    """The share of zeros in the largest matrix on the CPU, by some of its values; None where none is large."""
+    matrices = [one for one in tensors if one.dim() == 2 and one.is_cpu and one.layout is sys.modules["torch"].strided]
+    largest = max(matrices, key=lambda one: one.numel(), default=None)
+    if largest is None or largest.numel() < _LARGE_MATRIX:
+        return None
+    seen = largest.detach()[:: max(1, largest.shape[0] // _VALUES), 1 :: max(1, largest.shape[1] // _VALUES)]  # no diagonal
+    return int((seen == 0).sum()) / int(seen.numel())
 
 
 def _num_values(parameters: Iterable[Any]) -> int:

@@ -2,10 +2,11 @@
 
 In: the calling thread's stack, or code objects from the innermost frame outwards with the thread's phase. Out: `(file, line,
 function)` or `NOWHERE`, and one of `STAGES`. Whether a code object is the user's is decided once and kept: it belongs to neither
-Python, an installed package nor the watcher. A script that lives inside an installed package (an example run by its path or with
-`-m`) is the user's too: the folder of `__main__` counts, packages installed below it do not. The stage is that of the innermost
-function that a table of files and names knows. Where the thread was running Python, functions that only go to the system and come
-back are passed over: they are where a thread is met, not where it spends its time. Nothing is sampled or recorded here.
+Python, an installed package (in whichever folder pip put it) nor the watcher. A script that lives inside an installed package
+(an example run by its path or with `-m`) is the user's too: the folder of `__main__` counts, packages installed below it do not.
+The stage is that of the innermost function that a table of files and names knows. Where the thread was running Python, functions
+that only go to the system and come back are passed over: they are where a thread is met, not where it spends its time. Nothing
+is sampled or recorded here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from functools import cache
 from types import CodeType, FrameType
 
 StackPlace = tuple[str, int, str]
@@ -22,8 +24,9 @@ NOWHERE: StackPlace = ("", 0, "")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _WATCHER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """All of this package: a notebook is run by a module of it."""
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_INSTALLED = (f"{os.sep}site-packages", f"{os.sep}dist-packages")
 _TYPED_IN = {"<stdin>", "<string>"}
+_listdir = os.listdir  # ours stays what it was when others are replaced
 
 _known: dict[int, bool] = {}
 _decided: dict[int, CodeType] = {}  # hashing a code object takes microseconds, so ids stand for them; what is kept keeps its id
@@ -64,15 +67,33 @@ def is_user_file(file: str, main_file: str | None) -> bool:
     if file.startswith("<"):
         return file in _TYPED_IN and main_file is None
     file = os.path.abspath(file)
-    if not any(folder in file for folder in _INSTALLED):
+    installed = _installed_in(os.path.dirname(file))
+    if not installed:
         return not file.startswith((_WATCHER, _STANDARD_LIBRARY))
     if main_file is None or file.startswith(_WATCHER):
         return False
     main_file = os.path.abspath(main_file)
     folder = os.path.dirname(main_file) + os.sep
-    below = os.sep + file[len(folder) :]
-    is_beside = file.startswith(folder) and not folder.endswith(_INSTALLED) and not any(one in below for one in _INSTALLED)
+    is_beside = file.startswith(folder) and len(installed) <= len(folder) and not folder[:-1].endswith(_INSTALLED)
     return file == main_file or is_beside
+
+
+@cache
+def _installed_in(folder: str) -> str:
+    """The nearest folder above, or this one, that packages are installed in; those of `pip --target` have any name."""
+    while (above := os.path.dirname(folder)) != folder:
+        if folder.endswith(_INSTALLED) or any(name.endswith(".dist-info") for name in _names_in(folder)):
+            return folder + os.sep
+        folder = above
+    return ""
+
+
+@cache
+def _names_in(folder: str) -> list[str]:
+    try:
+        return _listdir(folder)
+    except OSError:  # a cell, or an archive
+        return []
 
 
 def is_watcher(code: CodeType) -> bool:
@@ -82,9 +103,9 @@ def is_watcher(code: CodeType) -> bool:
 
 def module_name(file: str) -> str:
     """`pandas.core.indexing` for an installed file, `zipfile` for one of Python's own; of others the file's name alone."""
-    for folder in (*_INSTALLED, _STANDARD_LIBRARY):
-        _, found, below = file.rpartition(folder)
-        if found:
+    for folder in (_installed_in(os.path.dirname(file)), _STANDARD_LIBRARY):
+        if folder and file.startswith(folder):
+            below = file[len(folder) :]
             return below.removesuffix(".py").removesuffix(os.sep + "__init__").replace(os.sep, ".")
     return file.rpartition(os.sep)[2].removesuffix(".py")
 

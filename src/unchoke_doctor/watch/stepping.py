@@ -35,6 +35,7 @@ def install(recorder: Recorder) -> None:
     hooks.when_imported("torch.autograd.anomaly_mode", lambda: _watch_anomaly(recorder))
     hooks.when_imported("torch.optim.optimizer", lambda: _watch_optimizers(recorder))
     hooks.when_imported("keras.src.optimizers.base_optimizer", lambda: _watch_keras(recorder))
+    hooks.when_imported("keras.src.backend.torch.trainer", lambda: _watch_judging(recorder))
     steps, seconds = os.environ.get(STEPS), os.environ.get(SECONDS)
     if steps or seconds:
         recorder.account.on_step = StepLimit(recorder, int(steps) if steps else None, float(seconds) if seconds else None)
@@ -184,6 +185,28 @@ def _watch_keras(recorder: Recorder) -> None:
         return apply
 
     hooks.replace(module.BaseOptimizer, "apply", make)
+
+
+def _watch_judging(recorder: Recorder) -> None:
+    """Keras' `evaluate` and `predict`, which often run in a callback, are evaluation from their first line to their last."""
+
+    def make(original: Function) -> Function:
+        def judge(*args: Any, **kwargs: Any) -> Any:
+            account, phase = recorder.account, recorder.phase
+            if _ident() != account.thread or phase == "evaluate":
+                return original(*args, **kwargs)
+            account.judge()
+            recorder.phase = "evaluate"
+            try:
+                return original(*args, **kwargs)
+            finally:
+                account.judged()
+                recorder.phase = phase
+
+        return judge
+
+    for name in ("evaluate", "predict"):
+        hooks.replace(sys.modules["keras.src.backend.torch.trainer"].TorchTrainer, name, make)
 
 
 class StepLimit:
