@@ -151,12 +151,6 @@ def _workspace(out: Path | str | None) -> Workspace:
 # -- the order of runs in a list ----------------------------------------------------------------------------------------------
 
 
-def _result(run: StoredRun) -> Any:
-    """The leading metric, so that higher values of the list come first: metrics by name, and each from its best value down."""
-    metric = summary.leading_metric(run)
-    return None if metric is None else (metric.name, _worse_later(metric.name, metric.value))
-
-
 _ORDERS: dict[str, Callable[[StoredRun], Any]] = {
     "run": lambda run: run.number,
     "status": lambda run: run.status,
@@ -165,7 +159,7 @@ _ORDERS: dict[str, Callable[[StoredRun], Any]] = {
     "cut": lambda run: summary.run_setup(run).cut,
     "head": lambda run: summary.run_setup(run).head,
     "epochs": lambda run: summary.run_setup(run).epochs,
-    "result": _result,
+    "result": lambda run: (metric := summary.leading_metric(run)) and (metric.name, _worse_later(metric.name, metric.value)),
     "time": summary.total_seconds,
 }
 

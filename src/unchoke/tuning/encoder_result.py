@@ -42,17 +42,8 @@ class EncoderScore:
         return f"{self.encoder}, --cut {self.cut}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "encoder": self.encoder,
-            "cut": self.cut,
-            "value": self.value.value,
-            "low": self.value.low,
-            "high": self.value.high,
-            "log_loss": self.log_loss,
-            "images_per_s": self.images_per_s,
-            "photo_bytes": self.photo_bytes,
-            "strength": self.strength,
-        }
+        plain = {name: value for name, value in vars(self).items() if name not in ("value", "points_n")}
+        return {**plain, "value": self.value.value, "low": self.value.low, "high": self.value.high}
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> EncoderScore:
@@ -94,21 +85,9 @@ class EncodersResult:
     """The command to go on with."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "figure": self.figure,
-            "skipped": self.skipped,
-            "constant": self.constant,
-            "num_sampled": self.num_sampled,
-            "num_photos": self.num_photos,
-            "grouped_by": self.grouped_by,
-            "encoders": [score.to_dict() for score in self.scores],
-            "choice": self.choice.to_dict(),
-            "page": str(self.page),
-            "workspace": str(self.workspace),
-            "seconds": self.seconds,
-            "kept": self.kept,
-            "next_command": self.next_command,
-        }
+        plain = {name: value for name, value in vars(self).items() if name != "scores"}
+        places = {"page": str(self.page), "workspace": str(self.workspace)}
+        return {**plain, **places, "choice": self.choice.to_dict(), "encoders": [score.to_dict() for score in self.scores]}
 
     def to_text(self) -> str:
         return render_encoders(self.to_dict())

@@ -81,18 +81,8 @@ class TuneResult:
     """Whether nothing was tried."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.tuned.model,
-            "tuned": self.tuned.to_dict(),
-            "parts": [part.to_dict() for part in self.parts],
-            "workspace": str(self.workspace),
-            "seconds": self.seconds,
-            "minutes": self.minutes,
-            "notes": self.notes,
-            "already_done": self.already_done,
-            "dry_run": self.dry_run,
-            "next_command": self.next_command,
-        }
+        parts = {"parts": [part.to_dict() for part in self.parts], "workspace": str(self.workspace)}
+        return {**vars(self), **parts, "model": self.tuned.model, "tuned": self.tuned.to_dict()}
 
     def to_text(self) -> str:
         return render_tune(self.to_dict())

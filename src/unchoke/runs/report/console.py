@@ -299,13 +299,11 @@ def _fold(text: str, stream: TextIO) -> str:
 
 
 def _extra_parts(extra: Mapping[str, Any]) -> list[str]:
-    """``{"jobs": (17, 22)}`` or ``{"jobs_done": 17, "jobs_total": 22}`` as ``17/22 jobs``; others by name and value."""
+    """``{"jobs_done": 17, "jobs_total": 22}`` as ``17/22 jobs``; others by name and value."""
     parts = []
     for key, value in extra.items():
         stem = key.removesuffix("_done")
-        if isinstance(value, tuple | list) and len(value) == 2:
-            parts.append(f"{value[0]:,}/{value[1]:,} {key}")
-        elif stem != key and f"{stem}_total" in extra:
+        if stem != key and f"{stem}_total" in extra:
             parts.append(f"{value:,}/{extra[f'{stem}_total']:,} {stem}")
         elif not (key.endswith("_total") and f"{key.removesuffix('_total')}_done" in extra):
             share = f"{100 * value:.0f} %" if key.endswith("_share") and isinstance(value, float) else ""

@@ -8,13 +8,13 @@ slipped through could not run. Parts that the record lacks are left out, and the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
 from unchoke.core.findings import rank
-from unchoke.core.metrics import BEST_BY, LOSSES, METRICS, find_metric, format_metric, in_order, metric_label
+from unchoke.core.metrics import LOSSES, METRICS, find_metric, format_metric, in_order, metric_label
 from unchoke.core.units import format_count, format_number
 from unchoke.runs.report import charts, summary, view
 from unchoke.runs.report.json import load_record
@@ -147,7 +147,7 @@ def _curve_blocks(record: RunRecord, samples: str) -> list[Block]:
 def learning_curves(record: RunRecord) -> list[tuple[str, Markup]]:
     """Loss and the validation metrics by epoch, the kept epoch marked; what it was picked by comes first."""
     history = [row for row in record.history if row.get("epoch") is not None]
-    best = summary.picked_epoch(record) or _best_epoch(history)
+    best = summary.picked_epoch(record)
     wanted = [("Loss (lower is better)", "loss", {"train_loss": ("training", "s1"), "val_loss": ("validation", "s2")}, False)]
     validation = ("validation", "s2")
     wanted += [(one.curve, one.of_validation, {one.of_validation: validation}, one.is_share) for one in _CURVES]
@@ -170,16 +170,6 @@ def learning_curves(record: RunRecord) -> list[tuple[str, Markup]]:
             )
             found.append((title, drawing))
     return found
-
-
-def _best_epoch(history: Sequence[Mapping[str, int | float | None]]) -> float | None:
-    """The epoch with the highest validation metric, the lower loss deciding between equals."""
-    for name in BEST_BY:
-        rated = [(row.get(find_metric(name).of_validation), -(row.get("val_loss") or 0.0), row["epoch"]) for row in history]
-        known = [(value, loss, epoch) for value, loss, epoch in rated if value is not None and epoch is not None]
-        if known:
-            return max(known, key=lambda item: (item[0], item[1]))[2]
-    return None
 
 
 def _maybe(value: str | float | None) -> str:
