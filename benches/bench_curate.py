@@ -34,7 +34,7 @@ from unchoke.features.feature_store import map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 
 SHARE, LOOKED_AT = 0.05, 0.1
-COPIES = ("resized", "recompressed", "cropped", "brightness")
+COPIES = ("resized", "recompressed", "cropped", "brightness", "mirrored")
 FAULTS = ("dark", "bright", "blurred", "blank", "shape", "tiny")
 
 
@@ -214,6 +214,8 @@ def plant_copy(kind: str, image: Image.Image, random: np.random.Generator) -> tu
         cut = int(width * 0.05), int(height * 0.05)
         left, top = (int(random.integers(0, one + 1)) for one in cut)
         return image.crop((left, top, left + width - cut[0], top + height - cut[1])), 92
+    if kind == "mirrored":
+        return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), 92
     return ImageEnhance.Brightness(image).enhance(float(random.choice([0.6, 0.7, 1.3, 1.4]))), 92
 
 

@@ -210,6 +210,34 @@ def test_copies_across_splits_and_labels_are_not_scored(own_photos: Path, tmp_pa
     assert fit(own_photos, out=tmp_path / "out", max_failures=0.5, **how).record["unscored"] == record["unscored"]
 
 
+def test_resized_and_mirrored_copies_across_splits_are_not_scored(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    from PIL import Image, ImageOps
+
+    files = sorted(own_photos.rglob("*.jpg"))
+    rows = [(str(file), file.parent.name, ("train", "val", "test")[number % 3]) for number, file in enumerate(files)]
+    planted = []
+    for change, (path, label, split) in zip(("small", "mirrored", "other"), rows[:9:3], strict=True):
+        image = Image.open(path).convert("RGB")
+        changed = ImageOps.mirror(image) if change == "mirrored" else image.resize((image.width * 2 // 3, image.height * 2 // 3))
+        assert split == "train"
+        planted.append((str(tmp_path / f"{change}.jpg"), label, "test"))
+        changed.save(planted[-1][0])
+    classes = sorted({label for _, label, _ in rows})
+    planted[2] = (
+        planted[2][0],
+        next(name for name in classes if name != planted[2][1]),
+        "train",
+    )  # another label
+    table = tmp_path / "photos.csv"
+    pd.DataFrame([*rows, *planted], columns=["path", "label", "split"]).to_csv(table, index=False)
+    how = {**PLAIN, "on_event": ignore, "weights": str(tiny_weights), "epochs": 2, "path": "path", "label": "label"}
+    record = fit(table, out=tmp_path / "out", split="split", **how).record
+    assert sorted(Path(row["path"]).name for row in record["unscored"]) == ["mirrored.jpg", "small.jpg"]
+    found = {one["code"]: one for one in record["findings"] if one["code"].startswith("near-copies")}
+    assert found["near-copies-across-splits"]["evidence"]["sets"] == 2
+    assert found["near-copies-labels"]["evidence"]["files"] == 2
+
+
 def test_second_check_asks_no_worker_again(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "my out"
     stages = []

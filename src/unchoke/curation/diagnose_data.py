@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding, rank_findings
 from unchoke.curation.measure_photos import MeasureTable
-from unchoke.curation.near_copies import CopyFacts, find_copies_of, find_pairs, join_pairs
-from unchoke.curation.nearest import NearestRows, find_nearest
+from unchoke.curation.near_copies import CopyFacts, find_copies_of
 from unchoke.curation.odd_photos import find_odd_photos
 from unchoke.curation.odd_values import find_odd_values
 from unchoke.curation.sessions import find_sessions
@@ -27,6 +26,8 @@ from unchoke.curation.wrong_labels import (
     find_wrong_labels,
     hold_out_classes,
 )
+from unchoke.features.near_copies import find_pairs, join_pairs
+from unchoke.features.nearest import NearestRows, UnitRows, find_nearest
 from unchoke.training.heads.linear_path import NUM_FOLDS, deal_folds
 
 _FEWEST = 2 * NUM_FOLDS
@@ -72,7 +73,7 @@ class Diagnosis:
 def diagnose_data(material: CurationMaterial) -> Diagnosis:
     """Look for everything."""
     nearest = find_nearest(material.feats_nd)
-    pairs = find_pairs(material.feats_nd, nearest, material.measures.looks, material.contents)
+    pairs = find_pairs(material.measures.looks, material.contents, nearest)
     facts = CopyFacts(
         material.ids,
         material.label_texts,
@@ -82,7 +83,7 @@ def diagnose_data(material: CurationMaterial) -> Diagnosis:
         material.contents,
         material.sizes.prod(axis=1).tolist(),
     )
-    found = find_copies_of(pairs, facts)
+    found = find_copies_of(pairs, UnitRows(material.feats_nd).cosines(pairs.rows), facts)
     found += find_odd_photos(material.ids, material.measures, material.sizes, nearest)
     found += find_sessions(material.ids, material.measures, material.groups, material.sides)
     folds = keep_together(material, join_pairs(pairs.rows))

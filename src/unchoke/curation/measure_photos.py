@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from unchoke.core import atomic
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.units import format_count
-from unchoke.curation.photo_measures import LOOK_PX, NO_TIME, NUMBERS, VERSION, measure_photo
+from unchoke.curation.photo_measures import NO_TIME, NUMBERS, VERSION, measure_photo
+from unchoke.features.near_copies import LOOK_PX
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.name_places import PathsById, Places

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.fold_ridge import one_hot, solve_all
-from unchoke.curation.nearest import UnitRows
 from unchoke.data.corrections import LABEL, Correction
+from unchoke.features.nearest import UnitRows
 from unchoke.training.scoring.figures import softmax
 
 _MOST_WEIGHED = 4000

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.measure_photos import MeasureTable
-from unchoke.curation.nearest import NearestRows
 from unchoke.data.corrections import DROP, USE, Correction
+from unchoke.features.nearest import NearestRows
 
 _BLANK_SHARE, _BLANK_ENTROPY = 0.97, 1.0
 _DARK_HIGH, _BRIGHT_LOW = 45.0, 235.0

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from unchoke.core.units import format_number
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.fold_ridge import answer_held_out, value_loss
-from unchoke.curation.nearest import NearestRows
 from unchoke.curation.odd_photos import robust
+from unchoke.features.nearest import NearestRows
 
 _LEAST_DEVIATIONS = 2.5
 _NEIGHBOURS = 8

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.features.near_copies import make_look
 from unchoke.pixels.image import Pixels, decode_image, open_pillow
 from unchoke.pixels.resize import resize
 
-VERSION = 1
+VERSION = 2
 """Changes with any number that is worked out here."""
 NUMBERS = ("light_low", "light_mid", "light_high", "contrast", "commonest_share", "entropy", "sharpness")
-LOOK_PX = 32
 _SIDE_PX = 192
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 _EXIF_MARK, _EXIF_SEARCH_BYTES = b"Exif\x00\x00", 65_536
@@ -42,10 +42,9 @@ class PhotoMeasures:
 
 def measure_photo(data: bytes) -> PhotoMeasures:
     """Decode small, and measure. Raises `DecodeError` as decoding does."""
-    grey = to_grey(decode_image(data, cover_px=_SIDE_PX))
-    look = _scaled(grey, LOOK_PX, LOOK_PX)
+    image_hwc = decode_image(data, cover_px=_SIDE_PX)
     taken_s, place, camera = read_exif(data)
-    return PhotoMeasures(measure_pixels(grey), look.round().clip(0, 255).astype(np.uint8), taken_s, place, camera)
+    return PhotoMeasures(measure_pixels(to_grey(image_hwc)), make_look(image_hwc), taken_s, place, camera)
 
 
 def to_grey(image_hwc: Pixels) -> NDArray[np.float32]:
@@ -84,15 +83,6 @@ def _blurred(grey: NDArray[np.float32]) -> NDArray[np.float32]:
     found: NDArray[np.float32] = np.lib.stride_tricks.sliding_window_view(np.pad(rows, ((0, 0), (2, 2)), "edge"), 5, axis=1).mean(
         axis=-1
     )
-    return found
-
-
-def _scaled(grey: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
-    import torch
-    from torch.nn.functional import interpolate
-
-    scaled = interpolate(torch.from_numpy(grey)[None, None], size=(height, width), mode="bilinear", antialias=True)
-    found: NDArray[np.float32] = scaled[0, 0].numpy()
     return found
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.fold_ridge import answer_held_out, choose_temperature, class_loss, one_hot
-from unchoke.curation.nearest import NearestRows
 from unchoke.data.corrections import LABEL, Correction
+from unchoke.features.nearest import NearestRows
 from unchoke.training.scoring.figures import softmax
 
 _FEWEST_OF_TWO = 20

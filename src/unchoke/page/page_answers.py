@@ -31,7 +31,7 @@ from unchoke.pixels.image import DecodeError, open_pillow, refuse_bombs
 from unchoke.runs.lookup import FoundRun, find_run, stored_runs
 
 if TYPE_CHECKING:
-    from unchoke.curation.nearest import UnitRows
+    from unchoke.features.nearest import UnitRows
     from unchoke.training.open_models import OpenModel
     from unchoke.training.predict import RowShape
 
@@ -161,7 +161,7 @@ class PageAnswers:
         return tuple(run.name for run in stored_runs(out=self._workspace.root)[::-1] if run.status == "done")
 
     def _load_features(self) -> _Features | None:
-        from unchoke.curation.nearest import UnitRows
+        from unchoke.features.nearest import UnitRows
         from unchoke.training.workspace_datasets import find_cached
 
         if (found := find_cached(self._workspace, fits=lambda shape: len(shape) == 1)) is None:

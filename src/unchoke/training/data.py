@@ -223,10 +223,14 @@ class LearningTask:
     """Digests of the files, in the order of the rows."""
 
 
-def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> LearningTask:
-    """Only `kept` samples, in the order of the store; copies that would spoil the score are in no split."""
+def build_problem(
+    samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_], *, alike: Sequence[str] | None = None
+) -> LearningTask:
+    """Only `kept` samples, in the order of the store; copies that would spoil the score are in no split. `alike` are contents of
+    the kept, equal also for photos that are nearly the same.
+    """
     frame = samples.frame[kept].reset_index(drop=True)
-    unscored = find_unscored(replace(samples, frame=frame), contents[kept].tolist())
+    unscored = find_unscored(replace(samples, frame=frame), contents[kept].tolist() if alike is None else alike)
     frame.loc[[one.row for one in unscored], "split"] = ""
     task = samples.task
     if task.kind == "classification":

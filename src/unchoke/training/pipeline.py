@@ -37,6 +37,7 @@ from unchoke.training.ladder.ladder_trainer import LadderTrainer, begin_ladder
 from unchoke.training.results import ExtractResult, FitResult, Rehearsal
 from unchoke.training.run_training import Trainer, keeping_stretches, run_training
 from unchoke.training.scoring.group_gap import tell_group_gap
+from unchoke.training.scoring.torn_copies import join_near_copies
 
 
 def go_on(
@@ -75,7 +76,11 @@ def prepare_training(
     outdated = [finding for finding in before.findings if finding not in prepared.findings]
     findings = rank([finding for finding in findings if finding not in outdated] + later)
     quarantined = set_aside(session, prepared, inputs.failed)
-    learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
+    samples, contents = prepared.samples, prepared.facts["content"]
+    alike, near = join_near_copies(session, samples.subset(kept.tolist()), contents[kept].tolist(), inputs.features)
+    tell_findings(session, near)
+    findings = rank(findings + near)
+    learnable = build_problem(samples, contents, kept, alike=alike)
     if learnable.unscored:
         reason = "images of val and test are left out of the score: they have a copy in another split, or under another label"
         session.chose(Choice(UNSCORED, len(learnable.unscored), reason))
