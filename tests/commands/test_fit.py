@@ -210,7 +210,7 @@ def test_copies_across_splits_and_labels_are_not_scored(own_photos: Path, tmp_pa
     assert fit(own_photos, out=tmp_path / "out", max_failures=0.5, **how).record["unscored"] == record["unscored"]
 
 
-def test_resized_and_mirrored_copies_across_splits_are_not_scored(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
+def test_near_copies_across_splits_are_not_scored(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
     from PIL import Image, ImageOps
 
     files = sorted(own_photos.rglob("*.jpg"))
