@@ -174,8 +174,11 @@ def detach(
     detached = BackgroundRun(shlex.join(["unchoke", *words]), process.pid, created_s, log, workspace.root)
     started = {"command": detached.command, "pid": process.pid, "created_s": created_s}
     atomic.write_json(log.with_suffix(".json"), started)
-    try:
-        _raise_early_error(detached)
+    settled_at = time.monotonic() + _SETTLE_S
+    try:  # a mistake in the command is an error here and not a line in a file
+        for _, found in _follow(detached, until=lambda: time.monotonic() > settled_at):
+            if "ok" in found or found.get("event") == "stage_done":
+                break
     except UsageError:  # nothing stays of a command that could not begin
         for file in (log, detached.stderr, log.with_suffix(".json")):
             file.unlink(missing_ok=True)
@@ -199,18 +202,6 @@ def _start(words: list[str], log: Path) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=lines, stderr=errors, **apart)
     threading.Thread(target=process.wait, daemon=True).start()  # or a notebook would keep it as a zombie
     return process
-
-
-def _raise_early_error(detached: BackgroundRun) -> None:
-    """Wait until the command is at work, so that a mistake in it is an error here and not a line in a file."""
-    settled_at = time.monotonic() + _SETTLE_S
-    for line in _follow(detached, until=lambda: time.monotonic() > settled_at):
-        found = _parsed(line)
-        if found.get("event") == "stage_done":
-            return
-        if "ok" in found:
-            _raise_error(found, detached)
-            return
 
 
 def find_detached(workspace: Workspace) -> BackgroundRun:
@@ -255,10 +246,8 @@ def watch_run(
     detached = find_detached(Workspace(Path(out) if out is not None else DEFAULT_ROOT))
     listener = on_event or default_listener()
     try:
-        for line in _follow(detached):
-            found = _parsed(line)
+        for line, found in _follow(detached):
             if "ok" in found:
-                _raise_error(found, detached)
                 return BackgroundResult(bool(found["ok"]), dict(found["result"]), detached.workspace)
             event = parse_event(found)
             if on_line is not None and found:
@@ -285,15 +274,21 @@ def watch_run(
     )
 
 
-def _follow(detached: BackgroundRun, *, until: Callable[[], bool] = lambda: False) -> Iterator[str]:
-    """Whole lines as they are written, until the process is gone and everything is read."""
+def _follow(detached: BackgroundRun, *, until: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Whole lines as they are written, until the process is gone and everything is read; what a library printed holds nothing.
+    The error that a line tells of is raised.
+    """
     rest = ""
     with detached.log.open(encoding="utf-8", errors="replace") as file:
         while not until():
             alive = detached.alive
             text = file.read()  # after the look at the process: what it wrote last is there by now
             *lines, rest = (rest + text).split("\n")
-            yield from lines
+            for line in lines:
+                found = _parsed(line)
+                if "ok" in found and "error" in found:
+                    raise _told_error(found["error"], detached)
+                yield line, found
             if not text:
                 if not alive:
                     return
@@ -309,13 +304,10 @@ def _parsed(line: str) -> dict[str, Any]:
     return found if isinstance(found, dict) and "schema" in found else {}
 
 
-def _raise_error(line: dict[str, Any], detached: BackgroundRun) -> None:
-    """The error that a last line tells of, if it does."""
-    if "error" not in line:
-        return
-    told, exit_code = line["error"], int(line["error"].get("exit_code", 1))
+def _told_error(told: dict[str, Any], detached: BackgroundRun) -> UnchokeError:
+    exit_code = int(told.get("exit_code", 1))
     kind = _ERRORS.get(exit_code, UnchokeError)
     why = str(told["why"]) if exit_code in _ERRORS else f"{told['why']}; the traceback is in {detached.stderr}"
     error = kind(str(told["what"]), code=str(told.get("code", "bug")), why=why, try_=str(told["try"]))
     error.exit_code = exit_code
-    raise error
+    return error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,14 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     return found
 
 
+@contextmanager
+def without_card() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as plain:
+        for module in (finetune, step):
+            plain.setattr(module, "has_own_memory", lambda device: False)
+        yield
+
+
 @pytest.fixture(params=["on the card", "in memory"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in memory":
@@ -83,9 +92,7 @@ def told(made: Small, **changes: Any) -> tuple[LoopResult, dict[str, Any]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_cuda_graph_steps_end_as_eager_ones(kind: str, place: str, card: Card) -> None:
     made, changes = KINDS[kind]
-    with pytest.MonkeyPatch.context() as plain:
-        for module in (finetune, step):
-            plain.setattr(module, "has_own_memory", lambda device: False)
+    with without_card():
         expected = small(**made).train(**changes)
     done, choices = told(small(**made), **changes)
     assert choices["step"].value == GRAPH, choices["step"].reason
@@ -146,9 +153,7 @@ def test_last_batch_padded_unless_batch_statistics(place: str, card: Card) -> No
 @pytest.mark.parametrize("num_train", [33, 35])
 def test_samples_that_only_fill_up_do_not_count(num_train: int, place: str, card: Card) -> None:
     made, changes = {"num_train": num_train, "num_inputs": 1}, {"mixup": 0.4, "epochs": 2}
-    with pytest.MonkeyPatch.context() as plain:
-        for module in (finetune, step):
-            plain.setattr(module, "has_own_memory", lambda device: False)
+    with without_card():
         expected = small(**made).train(**changes)
     done = small(**made).train(**changes)
     for name, value in expected.state.items():
@@ -200,9 +205,7 @@ def test_network_with_dropout_is_eager(card: Card) -> None:
         made.network.suffix = nn.Sequential(made.network.suffix, nn.Dropout(0.5))
         return made
 
-    with pytest.MonkeyPatch.context() as plain:
-        for module in (finetune, step):
-            plain.setattr(module, "has_own_memory", lambda device: False)
+    with without_card():
         expected = dropping().train()
     done, choices = told(dropping())
     assert "draws at random" in choices["step"].reason
@@ -214,9 +217,7 @@ def test_network_with_dropout_is_eager(card: Card) -> None:
     [(NO_GPU_MEMORY, "ran out of memory"), (RuntimeError("operation not permitted when stream is capturing"), "not permitted")],
 )
 def test_failed_cuda_graph_goes_on_eager(error: Exception, said: str, card: Card) -> None:
-    with pytest.MonkeyPatch.context() as plain:
-        for module in (finetune, step):
-            plain.setattr(module, "has_own_memory", lambda device: False)
+    with without_card():
         expected = small().train(ema_decay=0.9)
     card.error = error
     done, choices = told(small(), ema_decay=0.9)

@@ -53,9 +53,10 @@ def shown(source: DrawnSource, positions: np.ndarray, epoch: int | None) -> torc
     return fed.part(0, len(positions))
 
 
-@pytest.mark.parametrize("epoch", [None, 0, 4])
-@pytest.mark.parametrize("tiles", [TilePlan(), TilePlan(2, 1, 2)])
-@pytest.mark.parametrize("name", ["none", "light", "strong"])
+@pytest.mark.parametrize(
+    ("name", "tiles", "epoch"),
+    [("none", TilePlan(), 0), ("light", TilePlan(), None), ("strong", TilePlan(), 4), ("strong", TilePlan(2, 1, 2), 0)],
+)
 def test_pictures_on_gpu_shown_as_read(name: str, tiles: TilePlan, epoch: int | None) -> None:
     source = pixels(name, tiles)
     card = on_gpu(source, np.arange(NUM))
