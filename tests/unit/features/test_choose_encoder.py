@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +20,18 @@ from unchoke.core.workspace import Workspace
 from unchoke.features import choose_encoder
 from unchoke.features.choose_encoder import CuratedEncoder
 from unchoke.training.fit import extract, fit
+from web import serve
 
 Take = Callable[..., Any]
+FETCH = """
+import sys
+from unchoke.features import choose_encoder
+known = choose_encoder.CuratedEncoder("test_resnet", 0.5, 160, "", "", "timm/test_resnet.r160_in1k")
+choose_encoder.ENCODERS, choose_encoder._FETCHED = (known,), known.name
+import unchoke
+done = unchoke.extract(sys.argv[1], out=sys.argv[2], engine="torch", precision="f32", workers=1, on_event=lambda event: None)
+print({choice.name: choice.value for choice in done.choices}["encoder"])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +77,26 @@ def test_what_takes_too_long_is_not_taken(take: Take, tmp_path: Path, monkeypatc
     monkeypatch.undo()
     assert "encoder" not in load_remembered(Workspace(tmp_path / "out"))
     assert "encoder" not in chosen(take()), "the workspace has its features"
+
+
+@pytest.mark.parametrize(
+    ("is_sound", "taken"), [(True, "test_resnet"), pytest.param(False, "tf_efficientnet_lite0", marks=pytest.mark.campaign)]
+)
+def test_small_one_fetched_where_hub_answers(
+    photos: Path, tiny_weights: Path, tmp_path: Path, *, is_sound: bool, taken: str
+) -> None:
+    path, data = "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors", tiny_weights.read_bytes()
+    with serve() as hub:
+        hub.files[path], hub.etags[path] = data, hashlib.sha256(data if is_sound else b"other").hexdigest()
+        env = {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / "home"),
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        typed = [sys.executable, "-c", FETCH, str(photos), str(tmp_path / "out")]
+        done = subprocess.run(typed, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [taken]
 
 
 @pytest.mark.parametrize("said", [{"encoder": "tf_efficientnet_lite0"}, {"input_px": 64}, {"cut": "-4"}])
