@@ -131,8 +131,8 @@ class PageAnswers:
         drawn = next(one for one in list_masks(self._workspace.masks) if _scene_mask(one).id == mask.id)
         return picture_of_scene(drawn) if layer == IMAGE else picture_of_mask(drawn)
 
-    def similar(self, sample_id: str) -> LikePhotos:
-        """The photos most like one, by their cached features."""
+    def similar(self, sample_id: str, *, among: Collection[str] | None = None, num: int = _NUM_LIKE) -> LikePhotos:
+        """The photos most like one (of those in `among`), by their cached features."""
         with self._lock:
             features = self._cached()
             if features is None:
@@ -142,8 +142,9 @@ class PageAnswers:
                 return LikePhotos(why_not="This photo has no cached features: it could not be read, or is newer than they are.")
             row = features.ids.index(sample_id)
             unit: NDArray[np.float32] = features.units(np.array([row]))[0].numpy()
-            found = features.nearest(unit, num=_NUM_LIKE + 1)
-        return LikePhotos(tuple(one for one in found if one.sample_id != sample_id)[:_NUM_LIKE])
+            mask = None if among is None else np.array([name in among for name in features.ids])
+            found = features.nearest(unit, num=num + 1, among=mask)
+        return LikePhotos(tuple(one for one in found if one.sample_id != sample_id)[:num])
 
     def _cached(self) -> _Features | None:
         """The features of the newest run that has some, else of whatever was extracted last."""

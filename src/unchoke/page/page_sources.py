@@ -1,16 +1,9 @@
-"""What the page is told by rooms it does not know: findings of `curate`, what a model says, photos that are alike.
-
-Plain values, and the one contract that `page/ui.py` keeps. The page asks; whoever answers may open files and load a model.
-"""
+"""What the pages show, as plain values: findings of `curate`, what a model says, photos that are alike, masks of scenes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from unchoke.data.corrections import Correction
 
@@ -76,27 +69,3 @@ class SceneMask:
     height: int
     legend: tuple[tuple[str, str], ...]
     layers: Mapping[str, tuple[str, ...]]
-
-
-class PageSources(Protocol):
-    """What the page asks for. Errors are `UnchokeError`s, and are shown."""
-
-    def findings(self, decided: Collection[str]) -> list[ReviewItem]:
-        """What `curate` found last, the most pressing first, with those marked that somebody decided about."""
-        ...
-
-    def similar(self, sample_id: str) -> LikePhotos:
-        """The photos most like one of the workspace."""
-        ...
-
-    def ask(self, data: bytes) -> PhotoAnswer:
-        """What the newest model says of a picture, given as the bytes of its file."""
-        ...
-
-    def masks(self) -> list[SceneMask]:
-        """The masks of whole scenes that were drawn, by run and scene."""
-        ...
-
-    def paint(self, mask: SceneMask, layer: str) -> NDArray[np.uint8]:
-        """A picture of a mask or of its scene: RGB, or RGBA where parts of it are nothing."""
-        ...

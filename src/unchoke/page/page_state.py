@@ -22,7 +22,6 @@ from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.data.manifest import load_manifest
 from unchoke.page.catalogue import PhotoCatalogue
-from unchoke.page.page_sources import PageSources
 from unchoke.page.reviewing import Review
 from unchoke.page.thumbnails import Thumbnails
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
@@ -32,6 +31,8 @@ from unchoke.runs.report.page import environment
 if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment
+
+    from unchoke.page.page_answers import PageAnswers
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _RECENT_S = 1.0
@@ -50,7 +51,7 @@ def stamp_of(file: Path) -> Stamp:
 class PageState:
     """The workspace as the pages see it. Safe to call from several threads."""
 
-    def __init__(self, workspace: Workspace, sources: PageSources) -> None:
+    def __init__(self, workspace: Workspace, sources: PageAnswers) -> None:
         self.workspace = workspace
         self.sources = sources
         self.review = Review(workspace, sources)

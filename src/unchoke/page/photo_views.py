@@ -52,7 +52,7 @@ def _choices(catalogue: PhotoCatalogue, wanted: PhotoFilter) -> list[_Choice]:
     found = [(kind, f"{kind} ({count:,})") for kind, count in sorted(catalogue.found_kinds.items())]
     choices: list[_Choice] = [
         ("label", "class", [(name, name) for name in catalogue.classes], wanted.label, "all"),
-        ("split", "side", [(side, side) for side in catalogue.sides], wanted.split, "all"),
+        ("split", "split", [(side, side) for side in catalogue.sides], wanted.split, "all"),
         ("judged", "answer", judged if catalogue.run else [], wanted.judged, "any"),
         ("below", "sure", sure if catalogue.run else [], wanted.below, "any"),
         ("finding", "finding", [(ANY_FINDING, "any finding"), *found] if found else [], wanted.finding, "with or without"),

@@ -11,12 +11,15 @@ from starlette.responses import HTMLResponse, Response
 from unchoke.core.errors import UsageError
 from unchoke.core.input_file import parse_json
 from unchoke.data.corrections import GROUP, LABEL, VALUE
+from unchoke.page.catalogue import PhotoCatalogue
 from unchoke.page.page_sources import ReviewItem
 from unchoke.page.page_state import PageState, read_body, show, state_of
+from unchoke.page.photo_views import like_rows
 from unchoke.page.reviewing import label_choices
 
 _MOST_BYTES = 64 * 1024
 _MOST_PHOTOS = 24
+_NUM_NEAREST = 4
 
 
 def review_page(request: Request) -> Response:
@@ -103,8 +106,23 @@ def _part(state: PageState, wanted: str) -> str:
         "targets": sorted(catalogue.values, key=lambda name: name != item.target),
         "suggestion": _suggestion(item),
         "following": _picture_ids(state, place.after),
+        "nearest": _nearest(state, catalogue, item),
     }
     return state.render("review_part.html.j2", values)
+
+
+def _nearest(state: PageState, catalogue: PhotoCatalogue, item: ReviewItem) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Beside a label in doubt: the most similar photos of the class it has and of the class that is suggested."""
+    wanted = next((one.value for one in item.suggested if one.what == LABEL), "")
+    where = catalogue.place_of(item.photos[0]) if item.photos and wanted else None
+    if where is None:
+        return []
+    found = []
+    for label in (catalogue.labels[where], wanted):
+        among = {name for name, own in zip(catalogue.names, catalogue.labels, strict=True) if own == label}
+        like = state.sources.similar(item.photos[0], among=among, num=_NUM_NEAREST)
+        found.append((label, like_rows(state, catalogue, like.photos)))
+    return [(label, rows) for label, rows in found if rows]
 
 
 def _suggestion(item: ReviewItem) -> str:

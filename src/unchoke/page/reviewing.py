@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from unchoke.core.errors import UsageError
 from unchoke.core.workspace import Workspace
@@ -26,20 +27,24 @@ from unchoke.data.corrections import (
     append_corrections,
     load_corrections,
 )
-from unchoke.page.page_sources import PageSources, ReviewItem
+from unchoke.page.page_sources import ReviewItem
+
+if TYPE_CHECKING:
+    from unchoke.page.page_answers import PageAnswers
 
 NUM_KEYS = 9
 
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """Where a review stands: the finding that is shown, its neighbours in the queue, and how many wait."""
+    """Where a review stands: the finding that is shown, its neighbours in the queue, its number there, and how many wait."""
 
     item: ReviewItem | None
     before: str
     after: str
     num_waiting: int
     num_all: int
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def _is_again(one: Correction, line: Correction) -> bool:
 class Review:
     """The queue of a workspace. Safe to call from several threads."""
 
-    def __init__(self, workspace: Workspace, sources: PageSources) -> None:
+    def __init__(self, workspace: Workspace, sources: PageAnswers) -> None:
         self._file: Path = workspace.corrections_file
         self._sources = sources
         self._writing = Lock()
@@ -109,7 +114,7 @@ class Review:
         place = order.index(shown.id)
         waiting = {item.id for item in queue}
         after = next((one for one in [*order[place + 1 :], *order[:place]] if one in waiting and one != shown.id), "")
-        return QueuePlace(shown, order[place - 1] if place else "", after, len(queue), len(items))
+        return QueuePlace(shown, order[place - 1] if place else "", after, len(queue), len(order), place + 1)
 
     def decide(self, act: str, sample_id: str, value: str = "", *, finding: str = "") -> str:
         """Write a decision down; the id of the finding to show next: the same one until nothing of it waits any more."""

@@ -266,3 +266,16 @@ def test_problem_of_the_workspace_is_shown(workspace: Path) -> None:
 
 def test_the_guard_is_what_serves(workspace: Path) -> None:
     assert stranger(make_guard(workspace)).get("/").status_code == 401
+
+
+def test_review_shows_the_nearest_photos_of_both_labels(workspace: Path) -> None:
+    doubted = DataFinding(
+        "label", "in doubt", ("apple/apple 00.jpg",), 1.0, {}, (Correction("apple/apple 00.jpg", "label", "plum"),)
+    )
+    later = DataFinding("outlier", "odd", ("plum/plum 00.jpg",), 0.5)
+    save_findings(workspace, [doubted, later])
+    text = unescape(guest(workspace).get("/review").text)
+    own, other = (text.index(f"Nearest photos labelled {label}") for label in ("apple", "plum"))
+    assert text[own:other].count('alt="apple/') == 4
+    assert text[other:].count('alt="plum/') == 4
+    assert "1 of 2" in text
