@@ -27,6 +27,16 @@ UNJUDGED, RIGHT, WRONG = -1, 0, 1
 _JUDGED = {"right": RIGHT, "wrong": WRONG, "unjudged": UNJUDGED}
 ORDERS = ("name", "least sure", "most sure")
 ANY_FINDING = "any"
+Stamp = tuple[int, int] | None
+
+
+def stamp_of(file: Path) -> Stamp:
+    """What changes when a file is written again; None where there is none."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def photo_id(sample_id: str) -> str:

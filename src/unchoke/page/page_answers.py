@@ -24,9 +24,8 @@ from unchoke.curation.curation import FINDINGS
 from unchoke.curation.data_finding import KINDS, UNDECIDABLE, DataFinding, settle_findings
 from unchoke.data.manifest import load_manifest
 from unchoke.masks.mask_pictures import DrawnMask, list_masks, picture_of_mask, picture_of_scene
-from unchoke.page.catalogue import photo_id
+from unchoke.page.catalogue import Stamp, photo_id, stamp_of
 from unchoke.page.page_sources import IMAGE, PREDICTION, LikePhoto, LikePhotos, PhotoAnswer, ReviewItem, SceneMask
-from unchoke.page.page_state import Stamp, stamp_of
 from unchoke.pixels.image import DecodeError, open_pillow, refuse_bombs
 from unchoke.runs.lookup import FoundRun, find_run, stored_runs
 

@@ -21,7 +21,8 @@ from unchoke.core.record import StoredRun
 from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.data.manifest import load_manifest
-from unchoke.page.catalogue import PhotoCatalogue
+from unchoke.page.catalogue import PhotoCatalogue, stamp_of
+from unchoke.page.page_answers import PageAnswers
 from unchoke.page.reviewing import Review
 from unchoke.page.thumbnails import Thumbnails
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
@@ -32,20 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment
 
-    from unchoke.page.page_answers import PageAnswers
-
 _TEMPLATES = Path(__file__).parent / "templates"
 _RECENT_S = 1.0
-Stamp = tuple[int, int] | None
-
-
-def stamp_of(file: Path) -> Stamp:
-    """What changes when a file is written again; None where there is none."""
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 class PageState:

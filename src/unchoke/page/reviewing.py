@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from unchoke.core.errors import UsageError
 from unchoke.core.workspace import Workspace
@@ -27,10 +26,8 @@ from unchoke.data.corrections import (
     append_corrections,
     load_corrections,
 )
+from unchoke.page.page_answers import PageAnswers
 from unchoke.page.page_sources import ReviewItem
-
-if TYPE_CHECKING:
-    from unchoke.page.page_answers import PageAnswers
 
 NUM_KEYS = 9
 
