@@ -179,6 +179,13 @@ def predict(
     level: Annotated[
         float | None, typer.Option("--level", help="Share of true values that the intervals hold (default 0.9).")
     ] = None,
+    least_precision: Annotated[
+        float | None,
+        typer.Option("--least-precision", help="Of several labels: as many as keep this precision (default: highest F1)."),
+    ] = None,
+    least_recall: Annotated[
+        float | None, typer.Option("--least-recall", help="Of several labels: as few as keep this recall.")
+    ] = None,
     corrections: Annotated[
         str | None,
         typer.Option(

@@ -37,7 +37,8 @@ def write_data(data: Any, folder: Path) -> tuple[str, dict[str, Any]]:
     table = folder / f"table-{hashlib.sha256(content).hexdigest()[:16]}.csv"
     if not table.exists():
         atomic.write_bytes(table, content)
-    return str(table), {"target": ("target",)} if list(frame.columns) == ["path", "target"] else {}
+    implied: dict[str, Any] = {"target": ("target",)} if list(frame.columns) == ["path", "target"] else {}
+    return str(table), implied | ({"multi_label": True} if photos.lists else {})
 
 
 def _as_frame(data: Any) -> pd.DataFrame:
@@ -74,8 +75,13 @@ def _pairs(data: Any) -> Iterator[tuple[Any, Any]]:
         picture, label = item
         with suppress(ValueError, RuntimeError):  # of arrays and tensors that are more than one number
             label = label.item() if hasattr(label, "item") else label
-        if not isinstance(label, str | int | float):
-            raise _no_data(f"the label of item {number}", f"it is a {type(label).__name__}, where a name or a number is wanted")
+        if classes is not None and getattr(label, "ndim", 0) == 1 and len(label) == len(classes):  # 0 or 1 for each
+            label = [name for name, one in zip(classes, label, strict=True) if one]
+        if not isinstance(label, str | int | float | list | tuple):
+            raise _no_data(
+                f"the label of item {number}",
+                f"it is a {type(label).__name__}, where a name, a number or a list of names is wanted",
+            )
         yield picture, classes[label] if classes is not None and isinstance(label, int) else label
 
 
@@ -84,6 +90,8 @@ class _Photos:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._seen = folder, Counter[str]()
+        self.lists = False
+        """Whether some cell was a list, which is several labels."""
 
     def place(self, cell: Any) -> Any:
         """A cell as a table holds it: a picture as the path of its file, a path so that it is found from anywhere."""
@@ -101,6 +109,9 @@ class _Photos:
             cell = np.asarray(cell.convert("RGB"))
         if hasattr(cell, "detach"):
             cell = cell.detach().cpu().numpy()
+        if isinstance(cell, list | tuple | set) or (isinstance(cell, np.ndarray) and cell.ndim == 1):
+            self.lists |= any(isinstance(label, str) for label in cell)
+            return "|".join(str(label) for label in cell) or "none"
         if not isinstance(cell, np.ndarray):
             return cell
         pixels = _as_pixels(cell)

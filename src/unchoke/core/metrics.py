@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from unchoke.core.units import format_number
 
-CLASSES, VALUES, MASKS = "classification", "regression", "segmentation"
+CLASSES, LABELS, VALUES, MASKS = "classification", "multi_label", "regression", "segmentation"
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,19 @@ METRICS = (
         is_share=True,
         curve="Balanced accuracy",
     ),
+    Metric("mean_ap", "mAP", "the mean of the labels' average precision", (LABELS,), is_share=True),
     Metric("mean_iou", "mean IoU", "the mean IoU of the classes there are", (MASKS,), is_share=True, curve="Validation mean IoU"),
-    Metric("macro_f1", "macro F1", "the mean F1 of the classes there are", (CLASSES, MASKS), is_share=True),
+    Metric("macro_f1", "macro F1", "the mean F1 of the classes there are", (CLASSES, LABELS, MASKS), is_share=True),
+    Metric("micro_f1", "micro F1", "F1 over all pairs of sample and label", (LABELS,), is_share=True),
+    Metric("ap", "average precision", "Σ recall gained · precision, down the ranking by probability", (LABELS,), is_share=True),
     Metric("pixel_accuracy", "pixel accuracy", "right pixels / labelled pixels", (MASKS,), is_share=True),
     Metric("iou", "IoU", "hits / (in truth or in the answer)", (MASKS,), is_share=True),
-    Metric("f1", "F1", "2 · hits / (in truth + in the answer)", (CLASSES, MASKS), is_share=True),
+    Metric("f1", "F1", "2 · hits / (in truth + in the answer)", (CLASSES, LABELS, MASKS), is_share=True),
     Metric(
         "log_loss",
         "log loss",
         "the mean of −log(probability of the true class)",
-        (CLASSES,),
+        (CLASSES, LABELS),
         higher_is_better=False,
         high=None,
     ),
@@ -64,7 +67,7 @@ METRICS = (
         "ece",
         "calibration error",
         "|confidence − share right| over 15 bins of confidence, averaged over samples",
-        (CLASSES,),
+        (CLASSES, LABELS),
         is_share=True,
         higher_is_better=False,
     ),
@@ -86,16 +89,23 @@ METRICS = (
     Metric("r2", "R²", "1 − Σ (y − ŷ)² / Σ (y − ȳ)²", (VALUES,), low=None, curve="Validation R²"),
     Metric("mae", "mean absolute error", "the mean of |y − ŷ|", (VALUES,), higher_is_better=False, high=None),
     Metric("rmse", "root mean squared error", "√ of the mean of (y − ŷ)²", (VALUES,), higher_is_better=False, high=None),
-    Metric("precision", "precision", "hits / in the answer", (CLASSES, MASKS), is_share=True),
-    Metric("recall", "recall", "hits / in truth", (CLASSES, MASKS), is_share=True),
+    Metric("precision", "precision", "hits / in the answer", (CLASSES, LABELS, MASKS), is_share=True),
+    Metric("recall", "recall", "hits / in truth", (CLASSES, LABELS, MASKS), is_share=True),
     Metric(
-        "loss", "loss", "what training brings down, on the validation split", (CLASSES, VALUES, MASKS), False, False, None, None
+        "loss",
+        "loss",
+        "what training brings down, on the validation split",
+        (CLASSES, LABELS, VALUES, MASKS),
+        False,
+        False,
+        None,
+        None,
     ),
 )
 """In the order a reader wants them."""
-LEADING = ("mean_iou", "accuracy", "weighted_r2", "r2", "balanced_accuracy", "macro_f1", "mae")
+LEADING = ("mean_iou", "mean_ap", "accuracy", "weighted_r2", "r2", "balanced_accuracy", "macro_f1", "mae")
 """What a report puts first where a record does not say what its run was picked by."""
-BEST_BY = ("balanced_accuracy", "accuracy", "mean_iou", "weighted_r2", "r2", "mae", "loss")
+BEST_BY = ("balanced_accuracy", "accuracy", "mean_ap", "mean_iou", "weighted_r2", "r2", "mae", "loss")
 """What the best run is when nobody says: the first of these that was recorded."""
 _BY_NAME = {metric.name: metric for metric in METRICS}
 

@@ -469,6 +469,8 @@ class RunRecord(RunFacts):
     mistakes: list[MistakeRecord] = []
     scatter: list[ScatterRecord] = []
     value_intervals: ValueIntervalRecord | None = None
+    thresholds: Named[Number] = {}
+    """Of several labels: the probability from which on each counts as given, chosen on val."""
     learning_curve: LearningCurveRecord | None = None
     notes: list[str] = []
     ladder: list[RungRecord] = []

@@ -143,7 +143,7 @@ def _newcomers(session: Session, folder: str | Path, prepared: Inspection) -> Ne
         raise UsageError(
             "--unlabelled is for classes",
             code="option-not-for-values",
-            why="the samples have values, and how sure a head is of a value is not known",
+            why="the samples have values or several labels, and how sure a head is of all of them is not known",
             try_="leave --unlabelled out",
         )
     known = {os.path.realpath(path) for path in [*labelled.frame["path"].tolist(), *prepared.dropped.values()]}
@@ -176,8 +176,6 @@ def _curate_photos(
     began_s: float,
 ) -> Curation:
     """Features and measures of every photo that can be read, then everything that is found in them."""
-    import pandas as pd
-
     from unchoke.curation.diagnose_data import CurationMaterial, diagnose_data
     from unchoke.curation.measure_photos import measure_photos
     from unchoke.data.file_findings import COPY_CODES, FATAL_PROBLEMS
@@ -185,6 +183,7 @@ def _curate_photos(
     from unchoke.features.choose_encoder import choose_encoder
     from unchoke.features.extraction import extract_features
     from unchoke.features.prepare_engine import PictureTable
+    from unchoke.training.data import read_targets
     from unchoke.training.pipeline import sound_pictures
 
     if not session.workspace.manifest_file.exists():
@@ -206,10 +205,6 @@ def _curate_photos(
     sound[np.flatnonzero(sound)] = present
     frame, facts = prepared.samples.frame[sound].reset_index(drop=True), prepared.facts[sound].reset_index(drop=True)
     task = prepared.samples.task
-    if task.kind == "classification":
-        targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
-    else:
-        targets = frame[list(task.names)].to_numpy(dtype=np.float32)
     ids, places, files = frame["sample_id"].tolist(), frame["path"].tolist(), facts["content"].tolist()
     measured = pictures if present.all() else PictureTable(ids, places, files, pictures.decoded[present])
     material = CurationMaterial(
@@ -217,7 +212,7 @@ def _curate_photos(
         names=task.names,
         ids=ids,
         paths=places,
-        targets=targets,
+        targets=read_targets(task, frame),
         feats_nd=feats[:num_present],
         measures=measure_photos(session, measured),
         sizes=facts[["width", "height"]].to_numpy(dtype=np.int64),

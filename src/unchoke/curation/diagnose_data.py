@@ -24,8 +24,10 @@ from unchoke.curation.wrong_labels import (
     count_wrong,
     find_twin_classes,
     find_wrong_labels,
+    find_wrong_marks,
     hold_out_classes,
 )
+from unchoke.data.several_labels import MULTI_LABEL, label_cells
 from unchoke.features.near_copies import find_pairs, join_pairs
 from unchoke.features.nearest import NearestRows, UnitRows, find_nearest
 from unchoke.training.heads.linear_path import NUM_FOLDS, deal_folds
@@ -35,9 +37,9 @@ _FEWEST = 2 * NUM_FOLDS
 
 @dataclass(frozen=True, eq=False)
 class CurationMaterial:
-    """What is known of each photo, row for row. `targets` are numbers of classes (n), or values (n, T)."""
+    """What is known of each photo, row by row: `targets` are numbers of classes (n), values (n, T) or 0 and 1 (n, L)."""
 
-    kind: Literal["classification", "regression"]
+    kind: Literal["classification", "multi_label", "regression"]
     names: tuple[str, ...]
     ids: Sequence[str]
     paths: Sequence[str]
@@ -56,6 +58,8 @@ class CurationMaterial:
         """What is learnt of each photo, as text: equal for photos that agree."""
         if self.kind == "classification":
             return [self.names[number] for number in self.targets.tolist()]
+        if self.kind == MULTI_LABEL:
+            return label_cells(self.targets, self.names)
         return [" ".join(f"{value:g}" for value in row) for row in self.targets.tolist()]
 
 
@@ -92,6 +96,9 @@ def diagnose_data(material: CurationMaterial) -> Diagnosis:
     if material.kind == "regression":
         values = find_odd_values(material.ids, material.names, material.targets, material.feats_nd, nearest, folds)
         return Diagnosis(rank_findings(found + values))
+    if material.kind == MULTI_LABEL:
+        wrong = find_wrong_marks(material.ids, material.names, material.targets, material.feats_nd, folds)
+        return Diagnosis(rank_findings(found + wrong))
     return _with_classes(material, nearest, folds, found)
 
 
@@ -106,7 +113,7 @@ def _with_classes(
 
 
 def _why_unjudged(material: CurationMaterial) -> str:
-    what = "labels" if material.kind == "classification" else "values"
+    what = "values" if material.kind == "regression" else "labels"
     if material.kind == "classification" and len(material.names) < 2:
         return f"{what} were not judged: there is one class alone"
     fewest = f"at least {_FEWEST} photos that are no copies of each other and not of one group"
@@ -122,6 +129,8 @@ def keep_together(material: CurationMaterial, copies: Sequence[Sequence[int]]) -
     for rows in copies:
         for row in rows:
             units[row] = units[rows[0]]
-    strata = material.targets.tolist() if classes else [0] * len(units)
+    strata: Sequence[Any] = material.targets.tolist() if classes else [0] * len(units)
+    if material.kind == MULTI_LABEL:
+        strata = material.label_texts
     folds = deal_folds(strata, units)
     return folds if len(np.unique(folds)) > 1 else None

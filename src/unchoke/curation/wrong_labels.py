@@ -18,12 +18,16 @@ from unchoke.core.units import format_count
 from unchoke.curation.data_finding import DataFinding
 from unchoke.curation.fold_ridge import answer_held_out, choose_temperature, class_loss, one_hot
 from unchoke.data.corrections import LABEL, Correction
+from unchoke.data.several_labels import MULTI_LABEL, label_cells
 from unchoke.features.nearest import NearestRows
-from unchoke.training.scoring.figures import softmax
+from unchoke.training.heads.linear_path import cross_validate
+from unchoke.training.scoring.figures import probabilities, softmax
 
 _FEWEST_OF_TWO = 20
 _ALIKE = 0.7
 """Below this share of right answers between two classes, even after chance, they count as alike."""
+_SURELY_NOT = 0.05
+"""From here down a given label is doubted; heads miss more of several labels than people add."""
 _Z = 1.645
 Probabilities = NDArray[np.float32]
 
@@ -92,6 +96,37 @@ def find_wrong_labels(ids: Sequence[str], held: HeldOutClasses, nearest: Nearest
         message += f"and {evidence['neighbours_of_label']} {given!r}"
         suggested = (Correction(ids[row], LABEL, guess),)
         found.append(DataFinding("label", message, (ids[row],), round(float(1 - own[row]), 4), evidence, suggested))
+    return found
+
+
+def find_wrong_marks(
+    ids: Sequence[str],
+    names: Sequence[str],
+    marks_nl: NDArray[np.float32],
+    feats_nd: NDArray[np.float16],
+    folds_n: NDArray[np.int64],
+) -> list[DataFinding]:
+    """A finding for each photo that lacks a label or has one too many: heads that never saw it are as sure of that as they are
+    on average of photos with the label, or without it.
+    """
+    marks = marks_nl > 0
+    probs = probabilities(MULTI_LABEL, cross_validate(feats_nd, MULTI_LABEL, names, marks_nl, folds_n).outputs)
+    counts = np.maximum(marks.sum(axis=0), 1), np.maximum((~marks).sum(axis=0), 1)
+    usual_with = np.maximum(np.where(marks, probs, 0).sum(axis=0) / counts[0], 0.5)
+    usual_without = np.minimum(np.where(marks, 0, probs).sum(axis=0) / counts[1], _SURELY_NOT)
+    missing, extra = ~marks & (probs >= usual_with), marks & (probs <= usual_without) & (marks.sum(axis=0) > 1)
+    found = []
+    for row in np.flatnonzero((missing | extra).any(axis=1)).tolist():
+        lacks, has = ([names[place] for place in np.flatnonzero(one[row]).tolist()] for one in (missing, extra))
+        given, likelier = label_cells(np.stack([marks[row], marks[row] ^ missing[row] ^ extra[row]]), names)
+        chances = {name: round(float(probs[row, names.index(name)]), 4) for name in (*lacks, *has)}
+        evidence = {"label": given, "likelier": likelier, "missing": lacks, "extra": has, "probabilities": chances}
+        words = [f"seems to lack {name!r} ({100 * chances[name]:.0f} %)" for name in lacks]
+        words += [f"seems not to be {name!r} ({100 * chances[name]:.0f} %)" for name in has]
+        message = f"{ids[row]!r} is labelled {given!r}; by heads that never saw it, it {' and '.join(words)}"
+        score = float(np.abs(marks[row] - probs[row])[missing[row] | extra[row]].max())
+        suggested = (Correction(ids[row], LABEL, likelier),)
+        found.append(DataFinding("label", message, (ids[row],), round(score, 4), evidence, suggested))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unchoke.core import atomic, listing
 from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, StageTimers
-from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.errors import DataError, list_some
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.fingerprint import digest
@@ -203,13 +203,6 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     import pyarrow.parquet  # noqa: F401
 
     settings, loading = session.settings, Loading()
-    if settings.multi_label:  # a run would take each combination for a class, which nobody asked for
-        raise UsageError(
-            "a photo cannot be trained on several labels yet",
-            code="multi-label-unready",
-            why="each combination of them would be a class of its own",
-            try_="--no-multi-label trains on exactly these combinations",
-        )
     with session.stage("index"), loading.here():
         scan, corrected = scan_corrected(session)
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)

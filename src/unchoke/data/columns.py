@@ -18,7 +18,8 @@ from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.data.image_files import FileMatcher
 from unchoke.data.limits import refuse_texts
 from unchoke.data.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
-from unchoke.data.table import SEVERAL, is_missing, is_number
+from unchoke.data.several_labels import join_labels, label_cells
+from unchoke.data.table import is_missing, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +50,8 @@ class Columns:
     label: str | None = None
     targets: tuple[str, ...] = ()
     long: tuple[str, str] | None = None
+    several: bool = False
+    """Whether a cell of `label` names several labels, joined by `|`."""
 
 
 def choose_columns(
@@ -67,13 +70,24 @@ def choose_columns(
         columns = Columns(key, sample_id, long=long)
     elif source.targets:
         require_columns(table, {"--target": list(source.targets)})
-        columns = Columns(key, sample_id, targets=source.targets)
+        if source.multi_label:
+            table, columns = _join_marks(table, list(source.targets), key, sample_id, source, choices)
+        else:
+            columns = Columns(key, sample_id, targets=source.targets)
     elif source.label is not None:
         columns = Columns(key, sample_id, label=source.label)
     else:
         table, columns = _choose_value(table, key, sample_id, source, choices)
-    if columns.label is not None:
-        table = _settle_several(table, columns.label, source, choices)
+    if columns.label is not None and not columns.several:
+        table = _settle_several(table, columns, source, choices)
+        columns = replace(columns, several=bool(source.multi_label))
+    if source.multi_label and not columns.several:
+        raise UsageError(
+            "--multi-label was given, and what is learnt are numbers",
+            code="multi-label-without-labels",
+            why=f"of the columns {describe_columns(table)} none holds labels, and no two hold 0 and 1",
+            try_="--label COLUMN for cells such as a|b, or leave --multi-label out",
+        )
     learnt = (columns.label, *columns.targets, *(columns.long or ()))
     refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split, source.fold_column))
     return table, columns, choices
@@ -302,38 +316,55 @@ def _join_marks(
     table: pd.DataFrame, marked: list[str], key: str, sample_id: str | None, source: DataSource, choices: list[Choice]
 ) -> tuple[pd.DataFrame, Columns]:
     """Columns of 0 and 1 as one: classes where each row has a single 1, else several labels."""
+    if odd := [name for name in marked if not _is_mark(table[name])]:
+        raise UsageError(
+            f"{odd[0]!r} is no column of 0 and 1",
+            code="not-a-mark",
+            why="with --multi-label each target says by 0 or 1 whether a photo has this label; both have to occur",
+            try_="leave it out, or leave --multi-label out to predict numbers",
+        )
     ones = table[marked].apply(lambda column: column.str.strip().str.removesuffix(".0") == "1").to_numpy(dtype=bool)
     shown = list_some(marked, limit=4)
-    labels = [SEVERAL.join(sorted(name for name, one in zip(marked, row, strict=True) if one)) for row in ones]
+    labels = label_cells(ones, marked)
     name = "label" if "label" not in table.columns else "label of 0/1 columns"
     columns, table = Columns(key, sample_id, label=name), table.assign(**{name: labels})
-    if (ones.sum(axis=1) == 1).all():
+    if (ones.sum(axis=1) == 1).all() and not source.multi_label:
         choices.append(Choice("label column", f"{len(marked)} columns", f"each row has a single 1 among {shown}"))
         return table, columns
     if source.multi_label is None:
         raise _several_labels(f"each of {len(marked)} columns says 0 or 1 ({shown})", marked, labels)
     choices.append(Choice("label column", f"{len(marked)} columns", f"the names of those that hold a 1: {shown}"))
-    return table.assign(**{name: [label or "none" for label in labels]}), columns
+    return table, replace(columns, several=bool(source.multi_label))
 
 
 _SEPARATORS = {"|": 1.0, ";": 1.0, ",": 2.0, " ": 4.0}
 """What may stand between several labels, and how many times fewer labels than combinations there must be for it."""
 
 
-def _settle_several(table: pd.DataFrame, name: str, source: DataSource, choices: list[Choice]) -> pd.DataFrame:
-    """Cells with several labels: sorted and joined by `|`, taken as they are, or refused until somebody says which."""
+def _settle_several(table: pd.DataFrame, columns: Columns, source: DataSource, choices: list[Choice]) -> pd.DataFrame:
+    """Cells with several labels, or several rows with one each: sorted and joined by `|`, taken as they are, or refused until
+    somebody says which.
+    """
+    name = str(columns.label)
     if source.multi_label is False:
         return table
+    if source.multi_label and columns.sample_id is None and table[columns.key].duplicated().any():
+        joined = table.groupby(columns.key, sort=False)[name].agg("|".join)
+        once = table.drop_duplicates(columns.key)
+        choices.append(
+            Choice("rows", f"{len(table):,} for {len(once):,} photos", "the labels of the rows of one photo are joined")
+        )
+        table = once.assign(**{name: joined[once[columns.key]].to_numpy()})
     cells = [str(cell) for cell in table[name].drop_duplicates() if not is_missing(str(cell))]
     for mark, least in _SEPARATORS.items():
         parts = {part.strip() for cell in cells for part in cell.split(mark)} - {""}
-        if any(mark in cell for cell in cells) and len(parts) * least < len(cells):
+        certain = source.multi_label and mark != " "
+        if any(mark in cell for cell in cells) and (certain or len(parts) * least < len(cells)):
             several = [cell for cell in cells if mark in cell]
             if source.multi_label is None:
                 raise _several_labels(f"cells of {name!r} hold several labels, such as {several[0]!r}", sorted(parts), cells)
             choices.append(Choice("labels", f"{len(parts)} in {name!r}", f"{mark!r} stands between them in {several[0]!r}"))
-            split = [SEVERAL.join(sorted({part.strip() for part in cell.split(mark)} - {""})) for cell in table[name]]
-            return table.assign(**{name: split})
+            return table.assign(**{name: ["" if is_missing(cell) else join_labels(cell.split(mark)) for cell in table[name]]})
     return table
 
 

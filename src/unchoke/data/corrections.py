@@ -32,6 +32,8 @@ from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace
 from unchoke.data.sample_set import Samples, TaskSpec, build_samples
+from unchoke.data.several_labels import MULTI_LABEL, join_labels, task_of
+from unchoke.data.table import SEVERAL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,11 +261,13 @@ def apply_corrections(
     changed: dict[str, Any] = {}
     num_labels = num_values = 0
     names, before, task = samples.frame["sample_id"].tolist(), set(samples.task.names), samples.task
-    if task.kind == "classification":
+    if task.kind != "regression":
         labels = {photo: value for photo, value in corrections.values(LABEL).items() if photo in ids}
         pairs = zip(names, samples.frame["label"].tolist(), strict=True)
+        if task.kind == MULTI_LABEL:
+            labels = {photo: join_labels(value.split(SEVERAL)) for photo, value in labels.items()}
         changed["label"] = _text([labels.get(name, label) for name, label in pairs])
-        num_labels, task = len(labels) - len(added), TaskSpec("classification", tuple(sorted(set(changed["label"]))))
+        num_labels, task = len(labels) - len(added), task_of(task.kind, changed["label"])
     for target in task.names if task.kind == "regression" else ():
         wanted = {photo: value for photo, value in corrections.values(f"{VALUE}{target}").items() if photo in ids}
         if wanted:
@@ -281,7 +285,7 @@ def apply_corrections(
         "added": len(added),
     }
     findings = _strangers(corrections, ids | gone) + _unused(samples.task, corrections, ids, gone)
-    if task.kind == "classification" and (new := sorted(set(task.names) - before)):
+    if task.kind != "regression" and (new := sorted(set(task.names) - before)):
         text = f"corrections add {format_count(len(new), 'class', 'classes')}: {list_some([repr(name) for name in new])}"
         fix = "if that was mistyped, correct it once more"
         findings.append(Finding("corrections-new-class", text, evidence={"classes": new}, fix=fix))
@@ -290,7 +294,7 @@ def apply_corrections(
 
 def _added(samples: Samples, corrections: Corrections, *, known: set[str], out: Iterable[str]) -> list[tuple[FileEntry, str]]:
     """Photos outside DATA that somebody gave a label: files that are there, under their paths. A photo `out` of use stays so."""
-    if samples.task.kind != "classification":
+    if samples.task.kind == "regression":
         return []
     labels, dropped = corrections.values(LABEL), corrections.dropped
     paths = [photo for photo in labels if photo not in known and photo not in dropped and Path(photo).is_absolute()]
@@ -392,8 +396,8 @@ def _why_unused(line: Correction, task: TaskSpec, ids: set[str], gone: set[str])
         return ""
     if line.what == GROUP and line.value not in ids:
         return "the other photo is dropped" if line.value in gone else "there is no such photo to be with"
-    if line.what == LABEL and task.kind != "classification":
+    if line.what == LABEL and task.kind == "regression":
         return f"the photos have values, of {list_some(task.names)}, and no labels"
     if line.what.startswith(VALUE) and line.what.removeprefix(VALUE) not in (task.names if task.kind == "regression" else ()):
-        return "the photos have labels and no values" if task.kind == "classification" else f"targets are {list_some(task.names)}"
+        return "the photos have labels and no values" if task.kind != "regression" else f"targets are {list_some(task.names)}"
     return ""

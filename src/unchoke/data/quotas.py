@@ -70,6 +70,35 @@ def fill_columns(
     return splits
 
 
+def fill_labels(
+    marks_ul: NDArray[np.float64], size: Rows, split: Rows, order: NDArray[np.float64], shares: Sequence[float]
+) -> Rows:
+    """A split for every unit whose samples have several labels each (`marks_ul` counts them): iterative stratification.
+
+    Of the labels that open units have, the rarest comes first; each of its units goes to the split that lacks most of it, of
+    equals to the one that lacks most samples (Sechidis, Tsoumakas and Vlahavas, 2011). Units without labels come last.
+    """
+    splits, share = split.copy(), np.asarray(shares, np.float64)
+    counted = np.column_stack([marks_ul, size])  # the last column counts samples
+    lacks = share[:, None] * counted.sum(axis=0)
+    placed = split >= 0
+    np.subtract.at(lacks, split[placed], counted[placed])
+    waiting = np.flatnonzero(split == OPEN)
+    waiting = waiting[np.argsort(order[waiting], kind="stable")]
+    while len(waiting):
+        left = counted[waiting].sum(axis=0)
+        left[:-1][left[:-1] == 0] = np.inf
+        label = len(left) - 1 if np.isinf(left[:-1]).all() else int(left[:-1].argmin())
+        chosen = counted[waiting, label] > 0
+        for unit in waiting[chosen].tolist():
+            # rounded, since shares of equal counts must tie whatever was subtracted before
+            best = max(range(len(share)), key=lambda place: (round(lacks[place, label], 6), round(lacks[place, -1], 6), -place))
+            splits[unit] = best
+            lacks[best] -= counted[unit]
+        waiting = waiting[~chosen]
+    return splits
+
+
 def _fill_stratum(
     sizes: Sequence[int],
     wanted: Sequence[float],

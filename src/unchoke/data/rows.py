@@ -61,6 +61,7 @@ from unchoke.data.sample_set import (
     input_column,
     is_reserved,
 )
+from unchoke.data.several_labels import MULTI_LABEL, task_of
 from unchoke.data.table import PICTURES, all_dropped, is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
 from unchoke.data.value_findings import diagnose_labels
 
@@ -226,7 +227,8 @@ def _read_values(table: pd.DataFrame, columns: Columns, input_names: tuple[str, 
     if columns.label is not None:
         labels, findings = read_labels(table, columns.label)
         usable = (labels != "").to_numpy(dtype=bool) & _complete(inputs)
-        return _Values("classification", {"label": labels}, inputs, usable, findings + faults)
+        kind = MULTI_LABEL if columns.several else "classification"
+        return _Values(kind, {"label": labels}, inputs, usable, findings + faults)
     numbers, findings = read_numbers(table, columns.targets)
     usable = _complete(numbers) & _complete(inputs)
     return _Values("regression", {name: numbers[name] for name in columns.targets}, inputs, usable, findings + faults)
@@ -324,7 +326,7 @@ def _assemble(
 def _task(values: _Values, keep: npt.NDArray[np.int64]) -> TaskSpec:
     if values.task_kind == "regression":
         return TaskSpec("regression", tuple(values.columns))
-    return TaskSpec("classification", tuple(sorted(set(values.columns["label"].iloc[keep]))))
+    return task_of(values.task_kind, values.columns["label"].iloc[keep])
 
 
 def _sample_ids(table: pd.DataFrame, columns: Columns, found: FolderFiles, matches: Matches) -> list[str]:

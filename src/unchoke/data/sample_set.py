@@ -87,7 +87,7 @@ class DataSource:
 class TaskSpec:
     """What is learnt: `names` holds the class names, sorted, or the target names."""
 
-    kind: Literal["classification", "regression"]
+    kind: Literal["classification", "multi_label", "regression"]
     names: tuple[str, ...]
 
 
@@ -114,7 +114,7 @@ class Samples:
     @property
     def value_columns(self) -> tuple[str, ...]:
         """The columns that hold what is learnt."""
-        return ("label",) if self.task.kind == "classification" else self.task.names
+        return self.task.names if self.task.kind == "regression" else ("label",)
 
     @property
     def input_columns(self) -> tuple[str, ...]:

@@ -128,6 +128,13 @@ def _scan_class_folders(source: DataSource, found: FolderFiles, reading: Reading
         raise _no_images(root, found)
     if not says_level(source.label):
         _refuse_columns(source)
+    if source.multi_label:
+        raise UsageError(
+            "--multi-label was given, and folders say one class of each photo",
+            code="multi-label-without-labels",
+            why="a photo lies in one folder",
+            try_="leave it out, or write a table: path,label with cells such as a|b",
+        )
     rows = [row for row, entry in enumerate(found.images) if entry.relative not in source.dropped]
     dropped = {entry.relative: entry.path for entry in found.images if entry.relative in source.dropped}
     kept = [row for row in rows if reading.labels[row]]

@@ -19,8 +19,9 @@ from unchoke.core.errors import DataError, UsageError
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
 from unchoke.data.earlier_splits import recall_splits
-from unchoke.data.quotas import OPEN, Rows, fill_columns
+from unchoke.data.quotas import OPEN, Rows, fill_columns, fill_labels
 from unchoke.data.sample_set import SPLITS, Samples
+from unchoke.data.several_labels import MULTI_LABEL, label_matrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +55,8 @@ def assign_splits(
     target = ""
     if samples.task.kind == "regression":
         target = max(samples.task.names, key=lambda name: (weights or {}).get(name, 0.0))
-    manner = [f"stratified by {target}" if target else "stratified"]
+    several = samples.task.kind == MULTI_LABEL
+    manner = [f"stratified by {target}" if target else "stratified label by label" if several else "stratified"]
     if samples.frame["group"].ne("").any():
         manner.append(f"grouped by {samples.group_name or 'group'}")
     if alike is not None and (alike[alike >= 0] != np.flatnonzero(alike >= 0)).any():
@@ -205,7 +207,13 @@ def _fill(
         names[least["unit"]] = least["group"].where(~least["lacks"], least["sample_id"])
     hashed, waiting = np.zeros(len(keys)), np.flatnonzero(split == OPEN)
     hashed[waiting] = [hash_unit(seed, name) for name in names[waiting]]
-    filled = fill_columns(stratum, sizes, split, hashed, shares, train=train)
+    if samples.task.kind == MULTI_LABEL:
+        marks = label_matrix(samples.frame["label"].iloc[rows].tolist(), samples.task.names)
+        counts = np.zeros((len(keys), marks.shape[1]))
+        np.add.at(counts, unit_of, marks)
+        filled = fill_labels(counts, sizes, split, hashed, shares)
+    else:
+        filled = fill_columns(stratum, sizes, split, hashed, shares, train=train)
     placed = placed.copy()
     placed[rows] = filled[unit_of]
     return placed

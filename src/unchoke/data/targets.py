@@ -64,7 +64,7 @@ def check_target_names(settings: Settings, names: Sequence[str], *, kind: str = 
     """Refuse sums and weights of targets that do not exist or cannot be; for classes there are none. `names` is every target."""
     declared = {"--sum": bool(settings.sums), "--target-weight": bool(settings.target_weights), "--positive": settings.positive}
     given = [option for option, is_given in declared.items() if is_given]
-    if kind == "classification" and given:
+    if kind != "regression" and given:
         raise UsageError(
             f"{' and '.join(given)} given, but classes are learnt",
             code="option-not-for-classes",

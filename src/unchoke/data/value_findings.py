@@ -20,7 +20,8 @@ from unchoke.core.findings import Finding
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.data.sample_set import Samples
-from unchoke.data.table import NUMBER, is_number
+from unchoke.data.several_labels import MULTI_LABEL, NO_LABEL
+from unchoke.data.table import NUMBER, SEVERAL, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,10 +44,20 @@ def diagnose_labels(samples: Samples) -> Iterator[Finding]:
             evidence={"samples": len(samples), "advised": _FEW_SAMPLES},
             fix="read the intervals, not the figures; or give --folds 5 --fold all, so that every sample is tested once",
         )
-    if samples.task.kind != "classification":
+    if samples.task.kind == "regression":
         return
-    counts = _counts(samples.frame["label"])
-    if len(counts) < 2:
+    several = samples.task.kind == MULTI_LABEL
+    cells = samples.frame["label"]
+    counts = _counts(cells.str.split(SEVERAL).explode().loc[lambda one: one != NO_LABEL] if several else cells)
+    if several and (always := [name for name, count in counts.items() if count == len(samples)]):
+        yield Finding(
+            "constant-label",
+            f"{format_count(len(always), 'label')} on every photo: {list_some([repr(name) for name in always])}",
+            severity="error" if len(always) == len(counts) else "warning",
+            evidence={"labels": always},
+            fix="there is nothing to learn about it: add photos without it, or leave it out",
+        )
+    if len(counts) < 2 and not several:
         yield Finding(
             "one-class",
             f"every sample has the class {next(iter(counts), '')!r}: there is nothing to tell apart",
@@ -65,7 +76,8 @@ def diagnose_labels(samples: Samples) -> Iterator[Finding]:
             fix="predict the number with --target instead of --label" if numeric else "name the class column with --label",
         )
     if single:
-        paths = tuple(str(path) for path in samples.frame.loc[samples.frame["label"].isin(single), "path"])
+        with_one = cells.map(lambda cell: not {cell, *cell.split(SEVERAL)}.isdisjoint(single)) if several else cells.isin(single)
+        paths = tuple(str(path) for path in samples.frame.loc[with_one, "path"])
         yield Finding(
             "single-image-class",
             f"{format_count(len(single), 'class', 'classes')} with one image: {list_some([repr(name) for name in single])}",
@@ -74,6 +86,8 @@ def diagnose_labels(samples: Samples) -> Iterator[Finding]:
             evidence={"classes": single},
             fix="it is trained on but can be neither validated nor tested: add images, or merge it with another class",
         )
+    if not counts:
+        return
     largest, smallest = next(iter(counts)), list(counts)[-1]
     ratio = counts[largest] / counts[smallest]
     if ratio >= _IMBALANCE_RATIO:
@@ -81,7 +95,7 @@ def diagnose_labels(samples: Samples) -> Iterator[Finding]:
             "class-imbalance",
             f"{largest!r} has {ratio:.0f} times as many images as {smallest!r} ({counts[largest]:,} and {counts[smallest]:,})",
             evidence={"ratio": round(ratio, 2), "classes": counts},
-            fix="judge by balanced accuracy and macro F1, and keep class weights on",
+            fix="judge by macro F1" if several else "judge by balanced accuracy and macro F1, and keep class weights on",
         )
 
 
@@ -94,8 +108,9 @@ def _counts(cells: pd.Series[str]) -> dict[str, int]:
 def diagnose_values(samples: Samples, settings: Settings) -> Iterator[Finding]:
     """Every contradiction within the values that are learnt."""
     frame, names = samples.frame, samples.task.names
-    if samples.task.kind == "classification":
-        alike, shown = _spelt_alike(frame["label"])
+    if samples.task.kind != "regression":
+        cells = frame["label"]
+        alike, shown = _spelt_alike(cells.str.split(SEVERAL).explode() if samples.task.kind == MULTI_LABEL else cells)
         if alike:
             yield Finding(
                 "similar-labels",

@@ -22,7 +22,7 @@ Answers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limit:
-    """What a precision promises: the share with the same first class, by how much a number may differ at most, and on average
+    """What a precision promises: the share with the same answer, by how much a number may differ at most, and on average
     the largest one of a photo."""
 
     top1: float
@@ -30,8 +30,8 @@ class Limit:
     mean_difference: float
 
     def words(self, *, is_class: bool) -> str:
-        """``at least 100 % the same first class, differences of at most 0.001 and 0.001 on average``"""
-        same = f"at least {100 * self.top1:g} % the same first class, " if is_class else ""
+        """``at least 100 % the same answer, differences of at most 0.001 and 0.001 on average``"""
+        same = f"at least {100 * self.top1:g} % the same answer, " if is_class else ""
         return f"{same}differences of at most {self.difference:g} and {self.mean_difference:g} on average"
 
 
@@ -42,18 +42,18 @@ PIXEL_LIMITS = {name: Limit(min(limit.top1, 0.9999), limit.difference, limit.mea
 
 @dataclass(frozen=True)
 class AnswerLikeness:
-    """How two sets of answers compare: the share with the same first class (of classes), the largest difference of all, and the
-    mean over photos of each one's largest."""
+    """How two sets of answers compare: the share with the same first class or the same labels (None of values), the largest
+    difference of all, and the mean over photos of each one's largest."""
 
     top1: float | None
     difference: float
     mean_difference: float
 
     def words(self) -> str:
-        """``100.0 % the same first class, largest difference 2.1e-06, 1.0e-07 on average``"""
+        """``100.0 % the same answer, largest difference 2.1e-06, 1.0e-07 on average``"""
         if self.top1 is None:
             return f"largest difference {self.difference:.1e} standard deviations, {self.mean_difference:.1e} on average"
-        same = f"{_percent(self.top1)} the same first class"
+        same = f"{_percent(self.top1)} the same answer"
         return f"{same}, largest difference {self.difference:.1e}, {self.mean_difference:.1e} on average"
 
     def keeps(self, limit: Limit) -> bool:
@@ -98,7 +98,7 @@ class ModelAgreement:
         return asdict(self)
 
     def words(self) -> str:
-        """``100.0 % the same first class, largest difference 2.1e-06, 1.0e-07 on average, on 42 test photos``"""
+        """``100.0 % the same answer, largest difference 2.1e-06, 1.0e-07 on average, on 42 test photos``"""
         return f"{self.photos.words()}, on {format_count(self.num_compared, f'{self.split} {self.unit}')}"
 
     @property
@@ -137,9 +137,15 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share in (0.0, 1.0) else f"{min(100 * share, 99.9999):.4g} %"
 
 
-def compare(ours: Answers, theirs: Answers, *, is_class: bool, scale: Answers | float = 1.0) -> AnswerLikeness:
-    """Rows (n, numbers): for classes, whether the same number is the largest; differences are in units of `scale`."""
+def compare(
+    ours: Answers, theirs: Answers, *, is_class: bool, scale: Answers | float = 1.0, cuts: Sequence[float] = ()
+) -> AnswerLikeness:
+    """Rows (n, numbers): for classes, whether the same number is the largest; for several labels, whether the same numbers reach
+    `cuts`. Differences are in units of `scale`.
+    """
     same = float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean()) if is_class else None
+    if cuts:
+        same = float(((ours >= np.array(cuts)) == (theirs >= np.array(cuts))).all(axis=1).mean())
     difference = np.nan_to_num(np.abs(ours - theirs) / scale, nan=np.inf).max(axis=1)
     return AnswerLikeness(same, float(difference.max()), float(difference.mean()))
 

@@ -29,7 +29,7 @@ from unchoke.pixels.image import decode_image, read_bytes
 from unchoke.runs.lookup import FoundRun
 from unchoke.training.load_model import AssembledModel, assemble
 from unchoke.training.open_models import OpenOptions, answer_here, cut_chunks, open_model
-from unchoke.training.scoring.figures import softmax
+from unchoke.training.scoring.figures import probabilities
 from unchoke.training.scoring.predictions import load_predictions
 
 _MAX_CHECKED = 1000
@@ -91,7 +91,8 @@ class PhotoExport:
         """What is written into the file besides what every file says."""
         assembled = self.assembled
         shown = {"jpeg_cover_px": assembled.cover_px, "least_px": list(assembled.least_px)}
-        return {"names": list(assembled.names), **shown, "weights": list(assembled.weights)}
+        several = {"thresholds": list(assembled.thresholds)} if assembled.thresholds else {}
+        return {"names": list(assembled.names), **several, **shown, "weights": list(assembled.weights)}
 
     def samples(self) -> list[NDArray[Any]]:
         """Photos of the train split, each a batch of one."""
@@ -100,7 +101,8 @@ class PhotoExport:
 
     def compare(self, built: Path) -> ModelAgreement:
         """The shipped script in `built` beside the run in plain torch: on photos as files, and on one of them in many sizes."""
-        script, is_class, names = load_script(built), self.model.is_class, self.assembled.names
+        script, is_class, names = load_script(built), self.model.kind != "regression", self.assembled.names
+        cuts = self.assembled.thresholds
         resized = {f"{width}x{height}.ppm": _resized(self.paths[0], (width, height)) for width, height in TRIED_SIZES}
         theirs = _rows(script.predict(script.read_pixels(path)[None])[0] for path in self.paths)
         other = _rows(script.predict(script.read_pixels(io.BytesIO(data))[None])[0] for data in resized.values())
@@ -111,16 +113,16 @@ class PhotoExport:
         columns = [f"{'p' if is_class else 'predicted'}/{name}" for name in names]
         recorded = None  # of very many classes the run did not keep all probabilities when it was judged
         if set(columns) <= set(self.rows.columns):
-            recorded = compare(self.rows[columns].to_numpy(np.float64), theirs, is_class=is_class, scale=scale)
+            recorded = compare(self.rows[columns].to_numpy(np.float64), theirs, is_class=is_class, scale=scale, cuts=cuts)
+        plain = answer_plainly(self.found, self.paths, self.weights)
+        plain_resized = answer_plainly(self.found, list(resized), self.weights, resized)
         return ModelAgreement(
             split=self.split,
             unit="photo",
             num_compared=len(theirs),
-            photos=compare(answer_plainly(self.found, self.paths, self.weights), theirs, is_class=is_class, scale=scale),
+            photos=compare(plain, theirs, is_class=is_class, scale=scale, cuts=cuts),
             sizes=[list(size) for size in TRIED_SIZES],
-            other_sizes=compare(
-                answer_plainly(self.found, list(resized), self.weights, resized), other, is_class=is_class, scale=scale
-            ),
+            other_sizes=compare(plain_resized, other, is_class=is_class, scale=scale, cuts=cuts),
             recorded=recorded,
             speed=self._speed(script),
         )
@@ -162,7 +164,8 @@ def answer_plainly(
                 try_="put them back as they were",
             )
         outputs = answer.outputs
-        parts.append((softmax(outputs / model.temperature) if model.kind == "classification" else outputs).astype(np.float64))
+        is_class = model.kind != "regression"
+        parts.append((probabilities(model.kind, outputs, model.temperature) if is_class else outputs).astype(np.float64))
     return np.concatenate(parts)
 
 

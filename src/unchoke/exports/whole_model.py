@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.exports.photo_input import PhotoInput
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FromPixels, round_to_half
@@ -53,7 +54,7 @@ class HeadAnswers(nn.Module):
         super().__init__()
         self.shown = PhotoInput(frozen.spec.preprocess, TilePlan())
         self.frozen = frozen.runnable()
-        self.kind, self.is_class = head.config.kind, head.kind == "classification"
+        self.kind, self.is_class = head.config.kind, head.kind != "regression"
         self.kept = {name: f"head_{name.replace('.', '_')}" for name in head.params}  # torch takes no dots in names
         for name, values in head.params.items():
             self.register_parameter(self.kept[name], nn.Parameter(values))
@@ -103,10 +104,10 @@ class NetworkAnswers(nn.Module):
 class BlendAnswers(nn.Module):
     """What several models say together, as `training.ladder.blend` has it."""
 
-    def __init__(self, models: Sequence[nn.Module], shares: Sequence[Share], *, is_class: bool) -> None:
+    def __init__(self, models: Sequence[nn.Module], shares: Sequence[Share], *, kind: str) -> None:
         super().__init__()
         self.models = nn.ModuleList(models)
-        self.shares, self.is_class = tuple(shares), is_class
+        self.shares, self.kind = tuple(shares), kind
 
     def embed(self, pixels: torch.Tensor) -> torch.Tensor:
         """The features of all of them, side by side."""
@@ -116,20 +117,31 @@ class BlendAnswers(nn.Module):
         total: torch.Tensor | None = None
         for model, share in zip(self.models, self.shares, strict=True):
             outputs = model(pixels)
-            part = share.weight * ((outputs / share.temperature).softmax(dim=1) if self.is_class else outputs)
+            part = share.weight * as_probabilities(self.kind, outputs, share.temperature)
             total = part if total is None else total + part
         assert total is not None, "a blend has models"
-        return total.clamp(min=_TINY).log() if self.is_class else total
+        if self.kind == MULTI_LABEL:
+            return total.clamp(min=_TINY).log() - (1 - total).clamp(min=_TINY).log()
+        return total.clamp(min=_TINY).log() if self.kind == "classification" else total
+
+
+def as_probabilities(kind: str, outputs: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Of classes, or of each of several labels; values as they are."""
+    if kind == "regression":
+        return outputs
+    return (outputs / temperature).sigmoid() if kind == MULTI_LABEL else (outputs / temperature).softmax(dim=1)
 
 
 class PhotoModel(PortableModel):
-    """The whole way. Out come calibrated ``probabilities``, or ``values`` in the targets' own units."""
+    """The whole way. Out come calibrated ``probabilities`` of classes or of each of several labels, or ``values`` in the
+    targets' own units.
+    """
 
     free_sides = ("n", "height", "width")
 
-    def __init__(self, answers: nn.Module, *, is_class: bool, temperature: float) -> None:
-        super().__init__("probabilities" if is_class else "values")
-        self.answers, self.is_class, self.temperature = answers, is_class, temperature
+    def __init__(self, answers: nn.Module, *, kind: str, temperature: float) -> None:
+        super().__init__("values" if kind == "regression" else "probabilities")
+        self.answers, self.kind, self.temperature = answers, kind, temperature
         self.eval().requires_grad_(False)
 
     def example(self) -> torch.Tensor:
@@ -137,5 +149,4 @@ class PhotoModel(PortableModel):
         return torch.zeros((2, 301, 437, 3), dtype=torch.uint8)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.answers(pixels)
-        return (outputs / self.temperature).softmax(dim=1) if self.is_class else outputs
+        return as_probabilities(self.kind, self.answers(pixels), self.temperature)

@@ -188,7 +188,7 @@ class PageAnswers:
             finally:
                 self._data = b""
         run = opened.found.record.run
-        if opened.model.kind == "classification":
+        if opened.model.kind != "regression":
             shares = sorted(((name, float(row[f"p/{name}"])) for name in opened.model.names), key=lambda one: -one[1])
             told = tuple((name, share, f"{100 * share:.1f} %") for name, share in shares[:_MOST_ROWS])
             return PhotoAnswer(run, told, True, nearest, note)
@@ -216,7 +216,7 @@ class PageAnswers:
 
         if found.folder not in self._opened:
             model = open_model(found, [_NAME], OpenOptions(None, None, None, ignore, self._sent))
-            options = RowOptions(probabilities=model.kind == "classification")
+            options = RowOptions(probabilities=model.kind != "regression")
             shape = RowShape.of(found, model, options)
             self._opened = {folder: one for folder, one in self._opened.items() if one is self._seeing}
             self._opened[found.folder] = _Opened(found, model, shape)

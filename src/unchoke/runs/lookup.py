@@ -12,7 +12,7 @@ from typing import Any
 from unchoke.core import listing
 from unchoke.core.checksums import damaged
 from unchoke.core.errors import DamagedFile, UsageError, list_some
-from unchoke.core.metrics import find_metric
+from unchoke.core.metrics import LABELS, find_metric
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option, stays_below
 from unchoke.machine.system_errors import NOT_ALLOWED
@@ -68,6 +68,12 @@ class FoundRun:
                 why="it was made by `unchoke segment train`",
                 try_=f"unchoke segment predict {self.record.run} SCENES, or `unchoke report` for its figures",
             )
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Of several labels: the probability from which on each counts as given; else nothing."""
+        task = self.record.task
+        return tuple(float(self.record.thresholds.get(name, 0.5)) for name in task.names if task.kind == LABELS)
 
     @property
     def is_blend(self) -> bool:

@@ -185,7 +185,9 @@ def open_session(
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     if typed.get("data") is not None and not isinstance(typed["data"], str | os.PathLike | RemotePlace):
         table, implied = write_data(typed["data"], workspace.data)
-        typed = {**typed, "data": table, **({} if typed.get("label") or typed.get("target") else implied)}
+        if typed.get("label"):
+            implied.pop("target", None)
+        typed = {**typed, "data": table, **{name: value for name, value in implied.items() if typed.get(name) is None}}
     settings, reasons = resolve_settings(workspace, typed)
     refuse_unknown_trackers(settings.log)
     log, settings = settings.log, replace(settings, log=())  # what a run is does not depend on who hears of it

@@ -144,6 +144,9 @@ def photo_parts(session: Session, material: RunMaterial, judged: ScoredOutputs) 
         "notes": [f"{split}: {note}" for split, scores in judged.scores.items() for note in scores.notes],
         "baseline": judged.baseline,
         "value_intervals": judged.value_intervals,
+        **(
+            {} if judged.thresholds is None else {"thresholds": dict(zip(problem.names, judged.thresholds.tolist(), strict=True))}
+        ),
     }
 
 

@@ -19,9 +19,11 @@ from unchoke.core.errors import DataError, list_some
 from unchoke.core.fingerprint import digest, digest_bytes, digest_contents, digest_ids
 from unchoke.core.record import DataRecord
 from unchoke.data.file_findings import UnscoredSample, find_unscored
-from unchoke.data.sample_set import Samples
+from unchoke.data.sample_set import Samples, TaskSpec
+from unchoke.data.several_labels import MULTI_LABEL, label_cells, label_matrix
+from unchoke.data.table import SEVERAL
 
-ProblemKind = Literal["classification", "regression", "segmentation"]
+ProblemKind = Literal["classification", "multi_label", "regression", "segmentation"]
 Positions = NDArray[np.int64]
 CHUNK_VALUES = 4096 * 1280
 """How many feature values are read at a time: 10 MB of float16."""
@@ -93,8 +95,9 @@ class FirstColumns:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What to learn. `targets` is int64 (N,) class numbers or float32 (N, T) values; `splits` maps "train", "val" and "test"
-    to positions in the source (val and test may be empty); rows in no split are never looked at.
+    """What to learn. `targets` is int64 (N,) class numbers, float32 (N, T) values, or 0 and 1 for each of several labels;
+    `splits` maps "train", "val" and "test" to positions in the source (val and test may be empty); rows in no split are never
+    looked at.
     """
 
     kind: ProblemKind
@@ -223,6 +226,15 @@ class LearningTask:
     """Digests of the files, in the order of the rows."""
 
 
+def read_targets(task: TaskSpec, frame: pd.DataFrame) -> NDArray[Any]:
+    """The targets of samples in a table, as a `Problem` has them."""
+    if task.kind == "classification":
+        return pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
+    if task.kind == MULTI_LABEL:
+        return label_matrix(frame["label"].tolist(), task.names)
+    return frame[list(task.names)].to_numpy(dtype=np.float32)
+
+
 def build_problem(
     samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_], *, alike: Sequence[str] | None = None
 ) -> LearningTask:
@@ -233,10 +245,7 @@ def build_problem(
     unscored = find_unscored(replace(samples, frame=frame), contents[kept].tolist() if alike is None else alike)
     frame.loc[[one.row for one in unscored], "split"] = ""
     task = samples.task
-    if task.kind == "classification":
-        targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
-    else:
-        targets = frame[list(task.names)].to_numpy(dtype=np.float32)
+    targets = read_targets(task, frame)
     splits = {split: np.flatnonzero(frame["split"].to_numpy() == split).astype(np.int64) for split in SPLITS}
     _refuse_untrainable(task.kind, targets, splits)
     sample_ids = frame["sample_id"].tolist()
@@ -255,9 +264,9 @@ def _key(problem: Problem, contents: pd.Series[str], inputs: NDArray[np.float32]
 
 def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDArray[np.int64]]) -> None:
     train = splits["train"]
-    if len(train) == 0 or (kind == "classification" and len(np.unique(targets[train])) < 2):
+    if len(train) == 0 or (kind != "regression" and len(np.unique(targets[train], axis=0)) < 2):
         raise DataError(
-            f"the train split has {len(train)} samples" + (" of a single class" if len(train) else ""),
+            f"the train split has {len(train)} samples" + (" of a single class or set of labels" if len(train) else ""),
             code="untrainable",
             why="there is nothing to learn from it",
             try_="add images, or set the split column so that train holds at least two classes",
@@ -284,6 +293,8 @@ def _truths(problem: Problem) -> list[Any]:
     """Of each sample: the name of its class, whatever other classes there are, or its values by name."""
     if problem.kind == "classification":
         return [problem.names[target] if target >= 0 else "" for target in problem.targets.tolist()]
+    if problem.kind == MULTI_LABEL:
+        return label_cells(problem.targets, problem.names)
     return [dict(zip(problem.names, row, strict=True)) for row in problem.targets.tolist()]
 
 
@@ -298,10 +309,13 @@ def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> 
         digest=learnable.key,
         **digest_judged(learnable),
     )
-    if problem.kind == "classification":
+    if problem.kind != "regression":
+        labels = frame["label"].str.split(SEVERAL).explode() if problem.kind == MULTI_LABEL else frame["label"]
+        labels = labels[labels.isin(problem.names)]
+        splits = frame["split"].loc[labels.index]
         summary.class_counts = {
-            str(split): {str(name): int(count) for name, count in rows["label"].value_counts().items()}
-            for split, rows in frame[frame["split"] != ""].groupby("split")
+            str(split): {str(name): int(count) for name, count in found.value_counts().items()}
+            for split, found in labels[splits != ""].groupby(splits[splits != ""])
         }
     else:
         summary.targets_summary = _describe(frame[list(problem.names)])

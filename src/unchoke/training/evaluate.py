@@ -30,6 +30,7 @@ from unchoke.core.workspace import out_option
 from unchoke.data.inspect_samples import load_facts
 from unchoke.data.manifest import load_manifest
 from unchoke.data.sample_set import input_column
+from unchoke.data.several_labels import MULTI_LABEL, label_matrix
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
@@ -194,6 +195,8 @@ def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -
     """The judged samples as a problem again: positions follow the table's rows."""
     if kind == "classification":
         targets: NDArray[Any] = pd.Categorical(table["truth"], categories=list(names)).codes.astype(np.int64)
+    elif kind == MULTI_LABEL:
+        targets = label_matrix(table["truth"].tolist(), names)
     else:
         targets = table[[f"truth/{name}" for name in names]].to_numpy(dtype=np.float32)
     splits = {split: np.flatnonzero(table["split"].to_numpy() == split).astype(np.int64) for split in ("train", *JUDGED)}

@@ -30,6 +30,7 @@ from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.data.manifest import load_manifest
+from unchoke.data.several_labels import MULTI_LABEL, label_matrix
 from unchoke.data.targets import plan_targets
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.report.json import to_jsonable
@@ -174,6 +175,12 @@ def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: S
         truth, predicted = (oof[[f"{what}/{name}" for name in names]].to_numpy(np.float32) for what in ("truth", "predicted"))
         plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
         return score("regression", names, predicted, truth, seed=settings.seed, weights=plan.weights, groups=groups)
+    if kind == MULTI_LABEL:
+        marks = {what: label_matrix(oof[what].tolist(), names) for what in ("truth", "predicted")}
+        chances = np.clip(oof[[f"p/{name}" for name in names]].to_numpy(np.float64), 1e-9, 1 - 1e-9)
+        logits = np.log(chances / (1 - chances)).astype(np.float32)
+        cuts = np.where(marks["predicted"] > 0, -np.inf, np.inf)  # each fold has thresholds of its own
+        return score(MULTI_LABEL, names, logits, marks["truth"], seed=settings.seed, groups=groups, cuts=cuts)
     codes = {what: pd.Categorical(oof[what], categories=list(names)).codes.astype(np.int64) for what in ("truth", "predicted")}
     logits, exact = _oof_logits(oof, codes["truth"], codes["predicted"], names)
     scores = score("classification", names, logits, codes["truth"], seed=settings.seed, groups=groups)
@@ -221,7 +228,8 @@ def judge_constant(oof: pd.DataFrame, results: Sequence[FitResult], *, settings:
     if len(answers) < len(results):
         return None
     outputs = np.array(answers)[oof["fold"].to_numpy()]
-    constant = oof.assign(**{f"predicted/{name}": outputs[:, place] for place, name in enumerate(task.names)})
+    column = "p" if task.kind == MULTI_LABEL else "predicted"
+    constant = oof.assign(**{f"{column}/{name}": outputs[:, place] for place, name in enumerate(task.names)})
     values = judge_oof(constant, task.kind, task.names, settings=settings).values
     return next(values[name].value for name in JUDGED_BY if name in values)
 

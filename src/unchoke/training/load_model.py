@@ -22,6 +22,7 @@ from torch import nn
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.data.several_labels import label_cells
 from unchoke.exports.whole_model import BlendAnswers, HeadAnswers, NetworkAnswers, PhotoModel
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.extractor import shown_cover_px
@@ -53,6 +54,8 @@ class AssembledModel:
     cover_px: int | None
     least_px: tuple[int, int]
     weights: tuple[dict[str, str], ...]
+    thresholds: tuple[float, ...] = ()
+    """Of several labels: the probability from which on each counts as given."""
 
 
 def assemble(found: FoundRun, *, weights: Path | str | None = None) -> AssembledModel:
@@ -63,16 +66,17 @@ def assemble(found: FoundRun, *, weights: Path | str | None = None) -> Assembled
     if blended is not None:
         kind, temperature = blended.kind, float(blended.extra["temperature"])
         shares = [one.share for one in blended.models]
-        answers = BlendAnswers([part for part, _ in parts], shares, is_class=kind == "classification")
+        answers = BlendAnswers([part for part, _ in parts], shares, kind=kind)
     recipes = [one.recipe() for one in saved]
     covers = [shown_cover_px(recipe) for recipe in recipes]
     columns, rows = zip(*(recipe.tiles.least_px for recipe in recipes), strict=True)
     return AssembledModel(
-        PhotoModel(answers, is_class=kind == "classification", temperature=temperature),
+        PhotoModel(answers, kind=kind, temperature=temperature),
         saved[0].trained.names,
         None if None in covers else max(cover for cover in covers if cover is not None),
         (max(columns), max(rows)),
         tuple({tuple(row.values()): row for _, row in parts}.values()),
+        found.thresholds,
     )
 
 
@@ -132,8 +136,10 @@ class LoadedModel(nn.Module):
         super().__init__()
         self.run = run
         self.network = assembled.model
-        self.classes: tuple[str, ...] = assembled.names if assembled.model.is_class else ()
-        self.targets: tuple[str, ...] = () if assembled.model.is_class else assembled.names
+        values = assembled.model.kind == "regression"
+        self.classes: tuple[str, ...] = () if values else assembled.names
+        self.targets: tuple[str, ...] = assembled.names if values else ()
+        self.thresholds = assembled.thresholds
         self._cover_px, self._least_px = assembled.cover_px, assembled.least_px
         self.eval()
 
@@ -156,8 +162,10 @@ class LoadedModel(nn.Module):
         return self._answer(pictures, self)
 
     def predict(self, pictures: Picture | Sequence[Picture]) -> NDArray[Any]:
-        """The likeliest class of each picture, by name; or its values, a column for each of `targets`."""
+        """The likeliest class of each picture; of several labels those it has, joined by `|`; or values, one for each target."""
         answers = self._answer(pictures, self)
+        if self.thresholds:
+            return np.array(label_cells(answers >= np.array(self.thresholds), self.classes))
         return np.array(self.classes)[answers.argmax(axis=1)] if self.classes else answers
 
     def embed(self, pictures: Picture | Sequence[Picture]) -> NDArray[np.float32]:

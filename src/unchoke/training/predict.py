@@ -32,6 +32,7 @@ from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 from unchoke.data.corrections import find_corrections
 from unchoke.data.scan import refuse_missing
+from unchoke.data.several_labels import MULTI_LABEL, label_matrix
 from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.report.json import to_jsonable
@@ -39,7 +40,14 @@ from unchoke.runs.session import default_listener
 from unchoke.training.node_predict import answer_on_nodes
 from unchoke.training.open_models import ChunkAnswer, OpenModel, OpenOptions, answer_here, cut_chunks, open_model
 from unchoke.training.scoring.intervals import LEVEL, fewest_samples, value_intervals, wilson
-from unchoke.training.scoring.predictions import PREDICTIONS_FILE, class_columns, correct_predictions, load_predictions
+from unchoke.training.scoring.label_scores import Wanted, choose_cuts
+from unchoke.training.scoring.predictions import (
+    PREDICTIONS_FILE,
+    class_columns,
+    correct_predictions,
+    label_columns,
+    load_predictions,
+)
 from unchoke.training.submission import fill_sample, read_sample
 
 _SHOWN = 20
@@ -62,7 +70,7 @@ class Predictions:
     intervals: ValueIntervalRecord | None = None
     """By how much values are widened, and how often that held on the run's own test photos."""
     said: str = ""
-    """A word on intervals."""
+    """A word on intervals, or on thresholds."""
 
     @property
     def num_unsure(self) -> int | None:
@@ -99,7 +107,7 @@ class Predictions:
             unsure = f"{self.num_unsure:,} of {len(read):,} below {self.threshold.threshold:g}"
             lines.append(f"unsure    {unsure}; {self.threshold.words()}")
         if self.said:
-            lines.append(f"intervals {self.said}")
+            lines.append(self.said if self.said.startswith("thresholds") else f"intervals {self.said}")
         if self.saved_to:
             lines.append(f"saved     {self.saved_to}")
         return "\n".join(lines)
@@ -116,6 +124,8 @@ def predict(
     top: int | None = None,
     unsure_below: float | None = None,
     level: float | None = None,
+    least_precision: float | None = None,
+    least_recall: float | None = None,
     corrections: str | Path | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
@@ -135,6 +145,8 @@ def predict(
         top: Give so many guesses, the likeliest first: `predicted_2`, `confidence_2` and so on.
         unsure_below: Call images "unsure" whose class is less probable than this; `guess` still has it.
         level: Of a run trained on values: how many of 1 their intervals, `NAME/low` to `NAME/high`, are to hold (default 0.9).
+        least_precision: Of several labels: give as many as keep this precision on the run's val photos (default: highest F1).
+        least_recall: Of several labels: give as few as keep this recall there.
         corrections: CSV file with decisions about the run's own photos, for what `unsure_below` and `level` say of them. Left
             out, corrections.csv of the run's workspace, where there is one; "none" for no file.
         weights: The encoder's weights, where they are no longer found.
@@ -154,7 +166,9 @@ def predict(
     found = find_run(run, out=out)
     found.refuse_masks("unchoke predict")
     is_class = found.record.task.kind != "regression"
-    options = RowOptions(probabilities or (like is not None and is_class), top, unsure_below, level)
+    options = RowOptions(
+        probabilities or (like is not None and is_class), top, unsure_below, level, least_precision, least_recall
+    )
     options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
     paths = list_images([images] if isinstance(images, str | Path) else images)
     if like is not None and to is None:
@@ -179,7 +193,8 @@ def predict(
         leave_cluster()
     rows = whole_table(paths, by_place, failed)
     if saved is not None and sample is not None:
-        saved.write_text(fill_sample(sample, rows, found.record.task.names if is_class else ()))
+        several = found.record.task.kind == MULTI_LABEL
+        saved.write_text(fill_sample(sample, rows, found.record.task.names if is_class else (), several=several))
     elif saved is not None:
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -200,6 +215,8 @@ class RowShape:
     intervals: ValueIntervalRecord | None = None
     said: str = ""
     positive: bool = False
+    cuts: tuple[float, ...] = ()
+    """Of several labels: the probability from which on each is given."""
 
     @classmethod
     def of(
@@ -214,6 +231,8 @@ class RowShape:
         """The truths of the run's own photos heed `corrections`."""
         if model.kind == "classification" and options.unsure_below is None:
             return cls(model, options)
+        if model.kind == MULTI_LABEL and options.wanted is None:
+            return cls(model, options, cuts=found.thresholds)
         file, workspace = found.folder / PREDICTIONS_FILE, found.workspace or Workspace(found.folder)
         decisions = find_corrections(workspace, None if corrections is None else str(corrections))
 
@@ -229,6 +248,11 @@ class RowShape:
             table, changed = own_predictions()
             tell(changed)
             return cls(model, options, threshold_facts(table, options.unsure_below))
+        if options.wanted is not None:
+            table, changed = own_predictions()
+            tell(changed)
+            cuts, said = wanted_thresholds(table, model.names, options.wanted)
+            return cls(model, options, said=said, cuts=cuts)
         targets = found.record.training.targets if found.record.training else None
         positive = targets is not None and targets.positive
         recorded = found.record.value_intervals
@@ -247,6 +271,8 @@ class RowShape:
         model = self.model
         if model.kind == "classification":
             return class_rows(paths, outputs, model.names, model.temperature, self.options)
+        if model.kind == MULTI_LABEL:
+            return rows_of(paths, label_columns(outputs, model.names, model.temperature, np.array(self.cuts)))
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
 
 
@@ -312,12 +338,23 @@ ERROR = "error"
 
 @dataclass(frozen=True)
 class RowOptions:
-    """`top` guesses, every probability, "unsure" below a confidence; and for values the level of their intervals."""
+    """`top` guesses, every probability, "unsure" below a confidence; for values the level of their intervals, and for several
+    labels the precision or recall to keep.
+    """
 
     probabilities: bool = False
     top: int | None = None
     unsure_below: float | None = None
     level: float | None = None
+    least_precision: float | None = None
+    least_recall: float | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """The precision or recall that the thresholds of several labels are to keep."""
+        if self.least_precision is not None:
+            return "precision", self.least_precision
+        return None if self.least_recall is None else ("recall", self.least_recall)
 
     def __post_init__(self) -> None:
         if self.top is not None and self.top < 1:
@@ -327,7 +364,20 @@ class RowOptions:
                 why="it counts guesses, the likeliest first",
                 try_="--top 3",
             )
-        for option, share in (("--unsure-below", self.unsure_below), ("--level", self.level)):
+        if self.least_precision is not None and self.least_recall is not None:
+            raise UsageError(
+                "--least-precision and --least-recall were both given",
+                code="options-conflict",
+                why="one threshold keeps the one or the other",
+                try_="leave one of them out",
+            )
+        shares = {
+            "--unsure-below": self.unsure_below,
+            "--level": self.level,
+            "--least-precision": self.least_precision,
+            "--least-recall": self.least_recall,
+        }
+        for option, share in shares.items():
             if share is not None and not 0 < share < 1:
                 raise UsageError(
                     f"{option} {share:g} is out of range",
@@ -338,13 +388,18 @@ class RowOptions:
 
     def refuse_kind(self, kind: str, names: Sequence[str], run: str) -> None:
         """Refuse what does not go with a run of this kind."""
-        asked = {"--probabilities": self.probabilities or None, "--top": self.top, "--unsure-below": self.unsure_below}
-        if kind == "classification":
-            asked = {"--level": self.level}
+        of_classes = {"--top": self.top, "--unsure-below": self.unsure_below}
+        of_labels = {"--least-precision": self.least_precision, "--least-recall": self.least_recall}
+        asked = {
+            "classification": {"--level": self.level, **of_labels},
+            MULTI_LABEL: {"--level": self.level, **of_classes},
+        }.get(kind, {"--probabilities": self.probabilities or None, **of_classes, **of_labels})
         wrong = [option for option, value in asked.items() if value is not None]
         if wrong:
-            learnt = "classes, which have probabilities" if kind == "classification" else "values, which have intervals"
-            try_ = "leave it out" if kind == "classification" else "leave it out, or --level 0.8 for another interval"
+            learnt, try_ = {
+                "classification": ("classes, which have probabilities", "leave it out"),
+                MULTI_LABEL: ("several labels, each with a threshold", "leave it out, or --least-precision 0.9"),
+            }.get(kind, ("values, which have intervals", "leave it out, or --level 0.8 for another interval"))
             raise UsageError(
                 f"{wrong[0]} does not go with {run}", code="option-not-for-task", why=f"it was trained on {learnt}", try_=try_
             )
@@ -385,6 +440,29 @@ def threshold_facts(table: pd.DataFrame, threshold: float) -> ThresholdFacts | N
             hits = (rows["truth"] == rows["predicted"]).to_numpy()[sure]
             return ThresholdFacts(threshold, split, len(rows), _share(sure), _share(hits))
     return None
+
+
+def wanted_thresholds(table: pd.DataFrame, names: Sequence[str], wanted: Wanted) -> tuple[tuple[float, ...], str]:
+    """From a run's `predictions.csv`: thresholds by its val photos, and what they give on test."""
+    assert wanted is not None
+    found = {}
+    for split in ("val", "test"):
+        rows = table[table["split"] == split]
+        chances = rows[[f"p/{name}" for name in names]].to_numpy(np.float64)
+        found[split] = chances, label_matrix(rows["truth"].tolist(), names) > 0
+    cuts = np.full(len(names), 0.5)
+    if len(found["val"][0]):
+        safe = np.clip(found["val"][0], 1e-12, 1 - 1e-12)
+        cuts = 1 / (1 + np.exp(-choose_cuts(np.log(safe / (1 - safe)), found["val"][1], wanted).astype(np.float64)))
+    split = "test" if len(found["test"][0]) else "val"
+    chances, truth = found[split]
+    called = chances >= cuts
+    hits, claims, truths = int((called & truth).sum()), int(called.sum()), int(truth.sum())
+    said = f"thresholds for a {wanted[0]} of {wanted[1]:g} of each label by {len(found['val'][0]):,} val photos"
+    if claims and truths:
+        said += f"; over all labels of {len(chances):,} {split} photos: precision {100 * hits / claims:.1f} %"
+        said += f", recall {100 * hits / truths:.1f} %"
+    return tuple(cuts.tolist()), said
 
 
 def _share(hits: NDArray[np.bool_]) -> Interval:
@@ -430,6 +508,11 @@ def class_rows(
         columns = {"predicted": np.where(sure, guesses, UNSURE), "confidence": columns.pop("confidence"), "guess": guesses} | {
             name: column for name, column in columns.items() if name != "predicted"
         }
+    return rows_of(paths, columns)
+
+
+def rows_of(paths: Sequence[str], columns: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
+    """A row for each image, from columns."""
     plain = {name: column.tolist() for name, column in columns.items()}
     return [
         {"path": path, **{name: column[place] for name, column in plain.items()}, ERROR: ""} for place, path in enumerate(paths)

@@ -18,6 +18,7 @@ from unchoke.core.listing import FileEntry
 from unchoke.core.remote import locate
 from unchoke.core.units import format_count
 from unchoke.data.image_files import FileMatcher
+from unchoke.data.several_labels import split_cell
 from unchoke.data.table import is_number, read_table
 
 if TYPE_CHECKING:
@@ -68,8 +69,10 @@ def read_sample(file: str | Path, paths: Sequence[str]) -> Sample:
     return Sample(place.name, table, key, [paths[hits[0]] for hits in found], [behind for _, behind in ids])
 
 
-def fill_sample(sample: Sample, rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> str:
-    """The sample's rows with what was predicted; `classes` are the run's, none where it predicts values."""
+def fill_sample(sample: Sample, rows: Sequence[Mapping[str, Any]], classes: Sequence[str], *, several: bool = False) -> str:
+    """The sample's rows with what was predicted; `classes` are the run's, none where it predicts values. Where a photo may have
+    `several` of them, one cell has them all, separated as in the sample.
+    """
     by_path = {row["path"]: row for row in rows}
     unread = [path for path in dict.fromkeys(sample.photos) if by_path[path]["error"]]
     if unread:
@@ -81,12 +84,21 @@ def fill_sample(sample: Sample, rows: Sequence[Mapping[str, Any]], classes: Sequ
         )
     others = [str(name) for name in sample.table.columns if name != sample.key]
     columns = {name: _source(sample, name, others, by_path[sample.photos[0]], classes) for name in others}
+
+    def mark_of(name: str) -> str:
+        return next((mark for mark in "|;," if sample.table[name].str.contains(mark, regex=False).any()), " ")
+
+    marks = {name: mark_of(name) for name in others}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(sample.table.columns)
     for place, (path, behind) in enumerate(zip(sample.photos, sample.behind, strict=True)):
         row = by_path[path]
         cells = {name: row[behind if source is None else source] for name, source in columns.items()}
+        if several:
+            cells |= {
+                name: marks[name].join(split_cell(row[source])) for name, source in columns.items() if source == "predicted"
+            }
         cells[sample.key] = sample.table[sample.key].iloc[place]
         writer.writerow([cells[str(name)] for name in sample.table.columns])
     return out.getvalue()

@@ -21,9 +21,11 @@ from torch.utils.data import Dataset
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.data.manifest import TEXT_COLUMNS, load_manifest
 from unchoke.data.sample_set import is_input
+from unchoke.data.several_labels import MULTI_LABEL, task_of
 from unchoke.features.feature_store import FeatureStore, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.machine.detect import usable_cores
@@ -35,6 +37,7 @@ from unchoke.pixels.slots import held_bytes
 from unchoke.pixels.tile_grid import TilePlan
 from unchoke.runs.lookup import find_run, stored_runs
 from unchoke.scenes.tiling.tile_result import MANIFEST_NAME
+from unchoke.training.data import read_targets
 from unchoke.training.network.prepare_pixels import StoredPixels, pixel_recipe
 
 Split = Literal["train", "val", "test"]
@@ -55,7 +58,7 @@ def _refuse_unknown(name: str, value: object, known: tuple[object, ...]) -> None
 
 
 class _Photos(Dataset[Pair]):
-    """Samples of one split with their targets: a class number, or a float for each of several columns."""
+    """Samples of one split with their targets: a class number, or a float for each of several labels or columns."""
 
     def _open(
         self, out: str | Path | None, split: Split | None, transform: Callable[[Any], Any] | None
@@ -72,7 +75,9 @@ class _Photos(Dataset[Pair]):
                 why="it says which photos there are, and in which split each is",
                 try_=f"unchoke fit PHOTOS{out_option(self.workspace.root)}",
             )
-        self.classes: tuple[str, ...] = tuple(sorted(set(frame["label"]))) if "label" in frame else ()
+        several = load_remembered(self.workspace).get("multi_label")
+        self._task = task_of(MULTI_LABEL if several else "classification", frame.get("label", ()))
+        self.classes: tuple[str, ...] = self._task.names
         values = [name for name in frame.columns if name not in (*TEXT_COLUMNS, "fold") and not is_input(name)]
         self.target_names: tuple[str, ...] = () if self.classes else tuple(values)
         wanted = np.ones(len(frame), np.bool_) if split is None else (frame["split"] == split).to_numpy()
@@ -82,8 +87,7 @@ class _Photos(Dataset[Pair]):
         self.sample_ids: list[str] = frame["sample_id"].tolist()
         self.paths: list[str] = frame["path"].tolist()
         if self.classes:
-            numbers = {name: number for number, name in enumerate(self.classes)}
-            self.targets = torch.tensor([numbers[label] for label in frame["label"]], dtype=torch.int64)
+            self.targets = torch.from_numpy(read_targets(self._task, frame))
         else:
             self.targets = torch.from_numpy(frame[list(self.target_names)].to_numpy(np.float32))
 

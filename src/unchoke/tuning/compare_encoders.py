@@ -146,7 +146,7 @@ class _Comparison:
 
         session = self.session
         split = split_samples(session)
-        labelled = split.task.kind == "classification"
+        labelled = split.task.kind != "regression"
         chosen = spread(split.frame, num=num, by="label" if labelled else None)
         picked = split.subset([sample_id in chosen for sample_id in split.frame["sample_id"]])
         facts = inspect_samples(picked, session.workspace, threads=session.policy.workers, on_event=session.on_event)
@@ -164,7 +164,7 @@ class _Comparison:
         rows = zip(picked.frame["sample_id"].tolist(), picked.frame["path"].tolist(), contents, strict=True)
         self.samples, self.pictures, self.num_photos = picked, [Picture(*row) for row in rows], len(split)
         weighted = "weighted_r2" if session.settings.target_weights else "r2"
-        self.figure = "accuracy" if labelled else weighted
+        self.figure = {"classification": "accuracy", "multi_label": "mean_ap"}.get(split.task.kind, weighted)
 
     def _scores(self, name: str) -> list[EncoderScore]:
         """The candidate's own features, and these with pooled blocks beside them: one pass gives both.
@@ -211,6 +211,7 @@ class _Comparison:
         import numpy as np
 
         from unchoke.training.heads.linear_path import cross_validate
+        from unchoke.training.scoring.figures import as_pairs, log_losses
         from unchoke.training.scoring.scores import score
         from unchoke.tuning.encoder_result import EncoderScore
 
@@ -223,6 +224,10 @@ class _Comparison:
         if task.kind == "classification":
             points = (held.outputs.argmax(axis=1) == targets).astype(np.float64)
             loss = scored.values["log_loss"].value
+        elif task.kind == "multi_label":
+            pairs, marks = as_pairs(held.outputs), targets.reshape(-1).astype(np.int64)
+            points = -log_losses(pairs, marks).reshape(targets.shape).mean(axis=1)
+            loss = scored.values["log_loss"].value
         else:
             points = -(((held.outputs - targets) / np.maximum(targets.std(axis=0), 1e-12)) ** 2).mean(axis=1).astype(np.float64)
         return EncoderScore(name, cut, scored.values[self.figure], loss, rate, 2 * feats.shape[1], held.strength, points_n=points)
@@ -230,17 +235,13 @@ class _Comparison:
     def columns(self, present: NDArray[np.bool_]) -> Columns:
         """Targets, numbers of groups (None where there are none) and folds of the photos whose features are there."""
         import numpy as np
-        import pandas as pd
 
+        from unchoke.training.data import read_targets
         from unchoke.training.heads.linear_path import deal_folds
 
         frame, task = self.samples.frame[present], self.samples.task
-        strata = [0] * len(frame)
-        if task.kind == "classification":
-            targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
-            strata = targets.tolist()
-        else:
-            targets = frame[list(task.names)].to_numpy(dtype=np.float32)
+        targets = read_targets(task, frame)
+        strata = [0] * len(frame) if task.kind == "regression" else frame["label"].tolist()
         ids, given = frame["sample_id"].tolist(), frame["group"].tolist()
         units = [f"group {group}" if group else f"sample {sample}" for sample, group in zip(ids, given, strict=True)]
         groups = np.unique(units, return_inverse=True)[1].astype(np.int64) if any(given) else None

@@ -49,6 +49,14 @@ def test_pairs_are_labels_or_values(tmp_path: Path) -> None:
     assert implied == {"target": ("target",)} and pd.read_csv(table)["target"].tolist() == [0.5, 1.0]
 
 
+def test_lists_are_several_labels(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"path": ["a.jpg", "b.jpg", "c.jpg"], "label": [["cat", "dog"], np.array(["cat"], object), []]})
+    table, implied = write_data(frame, tmp_path)
+    assert implied == {"multi_label": True}
+    assert pd.read_csv(table)["label"].tolist() == ["cat|dog", "cat", "none"]
+    assert written([("a.jpg", ["cat", "dog"]), ("b.jpg", ["cat"])], tmp_path)["label"].tolist() == ["cat|dog", "cat"]
+
+
 def test_torch_dataset_is_written_as_photos(tmp_path: Path) -> None:
     images = torch.randint(0, 256, (4, 3, 5, 6), dtype=torch.uint8)
     images[3] = images[0]
@@ -130,7 +138,7 @@ def test_hub_dataset_keeps_bytes_names_and_splits(tmp_path: Path) -> None:
     assert found["image"][1] == "/photos/1.jpg"
 
 
-@pytest.mark.parametrize("data", [3, iter([("a.jpg", "x")]), [("a.jpg", ["x", "y"])], ["a.jpg"]])
+@pytest.mark.parametrize("data", [3, iter([("a.jpg", "x")]), [("a.jpg", {"x": 1})], ["a.jpg"]])
 def test_what_is_no_data_is_refused(data: Any, tmp_path: Path) -> None:
     with refused("unknown-data"):
         write_data(data, tmp_path)

@@ -261,6 +261,16 @@ KINDS: dict[str, Callable[[Folder], None]] = {
     r"several labels in a cell (`a\|b`)": lambda folder: table(
         folder, rows("path,label", lambda n: f"{n}.jpg,{('a|b', 'a', 'b', 'a|c', 'c')[n % 5]}")
     ),
+    "the same, and `--multi-label`": lambda folder: table(
+        folder, rows("path,label", lambda n: f"{n}.jpg,{('a|b', 'a', 'b')[n % 3]}")
+    ),
+    "columns of 0 and 1, several in a row, and `--multi-label`": lambda folder: table(
+        folder, rows("image,cat,dog,bird", lambda n: f"{n},{n % 2},{int(n % 3 == 0)},{int(n % 5 == 0)}")
+    ),
+    "a row for each photo and label, and `--multi-label`": lambda folder: table(
+        folder, [*rows("path,label", lambda n: f"{n}.jpg,{'ab'[n % 2]}"), "0.jpg,b", "1.jpg,a"]
+    ),
+    "class folders, and `--multi-label`": lambda folder: folder.photos("cat", "dog"),
     "HEIC photos in class folders": heic,
     "rasters with many bands": rasters,
     "videos": lambda folder: some(folder, "a/1.mp4", "a/2.mov", "b/3.mp4"),
@@ -295,7 +305,7 @@ def test_what_happens_is_what_the_page_says(kind: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     KINDS[kind](folder)
     try:
-        found = outcome(scan(folder))
+        found = outcome(scan(folder, multi_label="--multi-label" in kind or None))
     except UnchokeError as error:
         found = {error.code}
     assert documented()[kind] in found

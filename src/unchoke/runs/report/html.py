@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
 from unchoke.core.findings import rank
-from unchoke.core.metrics import LOSSES, METRICS, find_metric, format_metric, in_order, metric_label
+from unchoke.core.metrics import CLASSES, LABELS, LOSSES, METRICS, find_metric, format_metric, in_order, metric_label
 from unchoke.core.units import format_count, format_number
 from unchoke.runs.report import charts, summary, view
 from unchoke.runs.report.json import load_record
@@ -58,7 +58,7 @@ def save_report(run_folder: Path) -> Path:
 def heading(record: RunRecord) -> dict[str, Any]:
     """Title, run, date and what kind of data this was, in one line."""
     data, task = record.data, record.task
-    noun = ("target", "targets") if task.kind == "regression" else ("class", "classes")
+    noun = {"regression": ("target", "targets"), LABELS: ("label", "labels")}.get(task.kind, ("class", "classes"))
     parts = [record.run] if record.run else []
     parts += [format_count(int(data.num_samples), *summary.sample_words(record))] if data.num_samples is not None else []
     parts += [format_count(len(task.names), *noun)] if task.names else []
@@ -88,7 +88,7 @@ def result_parts(record: RunRecord) -> dict[str, Any] | None:
 
 def _sections(record: RunRecord, thresholds: ThresholdCurves | None) -> Iterator[Section]:
     """Every section in its order; those the record has nothing for have no blocks."""
-    samples, classes = summary.sample_words(record)[1], ("classification",)
+    samples, classes = summary.sample_words(record)[1], (CLASSES, LABELS)
     yield Section("curves", "Learning curves", "", _curve_blocks(record, samples), "learning curves")
     yield Section("photos", "Would more photos help?", "More photos?", _photo_curve_blocks(record, samples))
     gallery = _gallery_blocks(record)
@@ -99,7 +99,9 @@ def _sections(record: RunRecord, thresholds: ThresholdCurves | None) -> Iterator
     )
     by_class = _class_blocks(record)
     yield Section("per-class", "Class by class", "Classes", by_class, "per-class figures", ("classification", "segmentation"))
-    yield Section("per-target", "Target by target", "Targets", [] if record.draws_masks else _target_blocks(record))
+    several = record.task.kind == LABELS
+    title, link = ("Label by label", "Labels") if several else ("Target by target", "Targets")
+    yield Section("per-target", title, link, [] if record.draws_masks else _target_blocks(record))
     scatter = _scatter_blocks(record)
     yield Section(
         "scatter", "Predicted against true values", "Predictions", scatter, "predictions of the targets", ("regression",)
@@ -298,6 +300,10 @@ def _class_blocks(record: RunRecord) -> list[Block]:
 def _target_blocks(record: RunRecord) -> list[Block]:
     tables = view.target_tables(record)
     hint = "R² is better the higher, errors the lower; in brackets the 95 % interval, where one could be computed."
+    if record.task.kind == LABELS:
+        cuts = ", ".join(f"{name} {share:.3g}" for name, share in record.thresholds.items())
+        hint = "Average precision needs no threshold; the others are at the probability that val chose for each label: " + cuts
+        hint += ". In brackets the 95 % interval."
     sums = view.derived_targets(record.training.targets if record.training else None)
     hint += " A target with “=” is not learned by itself: it is derived as that sum." if sums else ""
     return [*(("table", table) for table in tables), ("hint", hint)] if tables else []

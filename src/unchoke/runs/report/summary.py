@@ -24,7 +24,7 @@ SPLITS = ("test", "val")
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 BASELINE = "baseline/"
 """What the splits are called under which the database keeps the baseline's figures: ``baseline/test``."""
-JUDGED_BY = ("accuracy", "weighted_r2", "r2")
+JUDGED_BY = ("accuracy", "mean_ap", "weighted_r2", "r2")
 """What a model and its baseline are compared by: the first of these that there is."""
 STAGES = (
     *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "groups", "train"),
@@ -185,6 +185,8 @@ def _baseline_answer(record: RunRecord) -> str:
     """``always answering “nv”, the commonest class``; empty for masks, and where nothing says so."""
     if record.task.kind == "regression":
         return "always answering the training mean"
+    if record.task.kind == "multi_label":
+        return "one answer for every photo, how frequent each label is"
     counts = (record.data.class_counts or {}).get("train", {})
     answer = (record.baseline.answer if record.baseline else "") or max(counts, key=lambda key: counts[key], default="")
     return f"always answering “{visible(answer)}”, the commonest class" if answer and record.task.kind == "classification" else ""
@@ -205,7 +207,7 @@ def warning(record: RunRecord) -> str:
     limits = ""
     if gain.low is not None and gain.high is not None:
         points = f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f} points"
-        limits = points if name == "accuracy" else f"{format_number(gain.low)} to {format_number(gain.high)}"
+        limits = points if find_metric(name).is_share else f"{format_number(gain.low)} to {format_number(gain.high)}"
         limits = f" (95 % interval of the difference {limits})"
     figures = f"{metric_label(name)} {format_metric(name, own)} against {format_metric(name, its)}"
     return f"{visible(record.called)} {verb} {answer}: {figures}{chance}{limits}. {_advice(record, split)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.errors import list_some
-from unchoke.core.metrics import in_order, metric_label
+from unchoke.core.metrics import LABELS, in_order, metric_label
 from unchoke.core.timeline import StageRow
 from unchoke.core.units import format_bytes, format_count, format_number, format_seconds
 from unchoke.runs.report import summary
@@ -142,7 +142,7 @@ def metric_table(record: RunRecord) -> Table | None:
 def target_tables(record: RunRecord) -> list[Table]:
     """Figures target by target, or class by class, one table a split; a target that follows from others with its sum."""
     sums = derived_targets(record.training.targets if record.training else None)
-    word, found = "class" if record.draws_masks else "target", []
+    word, found = "class" if record.draws_masks else "label" if record.task.kind == LABELS else "target", list[Table]()
     for split in summary.SPLITS:
         by_name = {metric.name: metric for metric in summary.metrics_of(record, split) if metric.target}
         stems = list(dict.fromkeys(name.partition("/")[0] for name in by_name))

@@ -22,12 +22,13 @@ from torch.nn import functional as F
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.fingerprint import hash_int
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.machine.backend import is_cpu, one_thread
 from unchoke.machine.detect import usable_cores
 from unchoke.training.data import ArraySource, Problem, ProblemKind, fit_standardiser
 from unchoke.training.heads.heads import HeadConfig, Params
 from unchoke.training.sampling import Rows, Scaler
-from unchoke.training.scoring.figures import log_losses
+from unchoke.training.scoring.figures import as_pairs, log_losses
 from unchoke.training.scoring.selection import DeviceTargets
 
 STRENGTHS = tuple(10 ** (1 - step / 2) for step in range(11))
@@ -107,14 +108,14 @@ class LinearPath:
     @torch.no_grad()
     def run_epoch(self, epoch: int) -> float:
         """Solve for the strength of this epoch, from 0 on; the training loss there, without the penalty."""
-        solve = self._solve_classes if self._task.kind == "classification" else self._solve_values
+        solve = self._solve_values if self._task.kind == "regression" else self._solve_classes
         weight, bias, loss = solve(strength_at(self._config, epoch))
         self.params = {"weight": self._data.to_features(weight).contiguous(), "bias": bias.contiguous()}
         return loss
 
     def _solve_classes(self, strength: float) -> tuple[torch.Tensor, torch.Tensor, float]:
         begin = torch.cat([self._data.from_features(self.params["weight"]), self.params["bias"][:, None]], dim=1)
-        loss = ClassLoss(self._data, self._config, strength)
+        loss = (LabelLoss if self._task.kind == MULTI_LABEL else ClassLoss)(self._data, self._config, strength)
         solved = minimise(loss, begin)
         return solved[:, :-1], solved[:, -1], loss.plain
 
@@ -166,7 +167,7 @@ class ClassLoss:
 
     def __init__(self, data: Solvable, config: HeadConfig, strength: float) -> None:
         self._data, self._strength = data, strength
-        self._weights = data.task.class_weights(config.class_weights)
+        self._weights = data.task.class_weights(config.class_weights)  # of several labels all ones
         self.plain = 0.0
         """The loss without the penalty, as last looked at."""
         self.curvature = self._weights
@@ -176,13 +177,7 @@ class ClassLoss:
         weight, bias = packed[:, :-1].contiguous(), packed[:, -1].contiguous()
 
         def look(feats: torch.Tensor, where: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            classes = self._data.task.targets[where][:, None]
-            counted = self._weights[classes]
-            logs = F.linear(feats, weight, bias).log_softmax(dim=1)
-            loss = -(logs.gather(1, classes) * counted).sum()
-            chances = logs.exp_()
-            curvature = ((chances - chances.square()) * counted).sum(dim=0)
-            gaps = chances.scatter_add_(1, classes, -torch.ones_like(counted)).mul_(counted)
+            loss, curvature, gaps = self.compare(F.linear(feats, weight, bias), self._data.task.targets[where])
             return loss, curvature, gaps.T @ feats, gaps.sum(dim=0)
 
         sums: Any = [0.0] * 4
@@ -193,6 +188,16 @@ class ClassLoss:
         self.plain = float(loss)
         slope = torch.cat([of_weight + self._strength * weight, of_bias[:, None]], dim=1)
         return self.plain + 0.5 * self._strength * float(weight.square().sum()), slope
+
+    def compare(self, logits: torch.Tensor, classes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of a chunk: the summed loss, the curvature of each class (classes,), and the slope for each logit (n, classes)."""
+        classes = classes[:, None]
+        counted = self._weights[classes]
+        logs = logits.log_softmax(dim=1)
+        loss = -(logs.gather(1, classes) * counted).sum()
+        chances = logs.exp_()
+        curvature = ((chances - chances.square()) * counted).sum(dim=0)
+        return loss, curvature, chances.scatter_add_(1, classes, -torch.ones_like(counted)).mul_(counted)
 
     def precondition(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """A guess of the inverse curvature: the products of features, as much of them as each class curves here.
@@ -213,6 +218,15 @@ class ClassLoss:
             return turned
 
         return apply
+
+
+class LabelLoss(ClassLoss):
+    """Several labels: the sum of one logistic regression for each, all at one strength."""
+
+    def compare(self, logits: torch.Tensor, marks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        loss = F.binary_cross_entropy_with_logits(logits, marks, reduction="sum")
+        chances = logits.sigmoid_()
+        return loss, (chances - chances.square()).sum(dim=0), chances.sub_(marks)
 
 
 def minimise(loss: ClassLoss, point: torch.Tensor) -> torch.Tensor:
@@ -273,7 +287,7 @@ def cross_validate(
         scaler = Scaler.on(cpu, fit_standardiser(source, train))
         path = LinearPath(Rows(source, train, scaler), task, config)
         parts.append((path, task.scale, out, scaler(torch.from_numpy(feats_nd[out].astype(np.float32)))))
-    spread = None if kind == "classification" else np.maximum(targets.std(axis=0), 1e-12)
+    spread = None if kind != "regression" else np.maximum(targets.std(axis=0), 1e-12)
     best, least, worse = CrossValidated(np.empty(0, np.float32), STRENGTHS[0]), np.inf, 0
     with one_thread(), torch.no_grad():
         for step, strength in enumerate(STRENGTHS):
@@ -282,7 +296,9 @@ def cross_validate(
                 path.run_epoch(step)
                 answers = path.outputs(held_out).numpy()
                 outputs[out] = answers if spread is None else answers * scale.std + scale.mean
-            if spread is None:
+            if kind == MULTI_LABEL:
+                loss = float(log_losses(as_pairs(outputs), targets.reshape(-1).astype(np.int64)).mean())
+            elif spread is None:
                 loss = float(log_losses(outputs, targets).mean())
             else:
                 loss = float((((outputs - targets) / spread) ** 2).mean())

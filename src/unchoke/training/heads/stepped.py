@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from unchoke.core.clock import Clock, Loading, LoopProfiler
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.mixing import Hashes
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.machine.backend import send
 from unchoke.training.heads.heads import HeadConfig, Params, forward, init_params
 from unchoke.training.sampling import Rows, epoch_order, epoch_views
@@ -111,6 +113,8 @@ class SteppedHead:
         def against(wanted: torch.Tensor) -> torch.Tensor:
             if self._task.kind == "regression":
                 return (outputs - wanted).square().mean(-1)
+            if self._task.kind == MULTI_LABEL:
+                return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(-1)
             gained = outputs.gather(-1, wanted[:, None])[:, 0]
             if self._config.label_smoothing:
                 gained = torch.lerp(gained, outputs.mean(-1), self._config.label_smoothing)

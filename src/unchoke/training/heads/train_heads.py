@@ -24,6 +24,7 @@ from unchoke.core.events import Chosen, Note, OnEvent, Progress, ignore
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.machine.backend import device_free_bytes, is_cpu
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import ArraySource, FeatureSource, Problem, check_problem, fit_standardiser
@@ -31,7 +32,7 @@ from unchoke.training.heads.heads import HeadConfig, Params, TrainedHead
 from unchoke.training.heads.linear_path import LinearPath
 from unchoke.training.heads.stepped import SteppedHead
 from unchoke.training.sampling import Rows, Scaler
-from unchoke.training.scoring.figures import log_losses, scaled_apart
+from unchoke.training.scoring.figures import as_pairs, log_losses, scaled_apart
 from unchoke.training.scoring.selection import DeviceTargets, ValScores, as_figure, choose_metric, judging_weights, start_val
 
 PROGRESS_FORMAT = 2
@@ -127,7 +128,7 @@ def train_heads(
     Solved heads start from `begin` where it is given.
     """
     check_problem(problem, source)
-    if problem.kind == "regression":
+    if problem.kind != "classification":
         _refuse_class_settings(configs)
     metric = choose_metric(problem)
     on_event(Chosen(metric))
@@ -232,6 +233,10 @@ def train_heads(
         outputs, targets = built(member).predict(source, val, device=device), problem.targets[val]
         if problem.kind == "regression":
             return np.asarray((((outputs - targets) / task.scale.std) ** 2).mean(axis=1), np.float64)
+        if problem.kind == MULTI_LABEL:
+            pairs, marks = as_pairs(outputs), targets.reshape(-1).astype(np.int64)
+            each = log_losses(scaled_apart(pairs, marks), marks).reshape(targets.shape)
+            return np.asarray(each.mean(axis=1), np.float64)
         counted: NDArray[np.float64] = judging_weights(task).double().numpy()[targets]
         return log_losses(scaled_apart(outputs, targets), targets) * counted
 
@@ -274,9 +279,9 @@ def _refuse_class_settings(configs: Sequence[HeadConfig]) -> None:
     ]
     if wrong:
         raise UsageError(
-            f"label smoothing or class weights asked for in a regression: {list_some(wrong)}",
+            f"label smoothing or class weights asked for, and no classes are learnt: {list_some(wrong)}",
             code="option-not-for-values",
-            why="both concern classes, and a regression has none",
+            why="both concern classes of which a photo has one",
             try_="leave both out",
         )
 

@@ -20,10 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.ladder.rungs import KeptRung
-from unchoke.training.scoring.figures import fit_temperature, softmax
+from unchoke.training.scoring.figures import as_pairs, fit_temperature, probabilities
 from unchoke.training.scoring.selection import DeviceTargets, judging_weights
 
 _MAX_PARTS = 8
@@ -60,20 +61,23 @@ class ValLoss:
         return cls(problem, judging_weights(DeviceTargets.of(problem, device=torch.device("cpu"))).double().numpy())
 
     def __call__(self, outputs: NDArray[Any]) -> float:
-        answers = softmax(outputs) if self.class_weights is not None else outputs
-        return self.over(self.seen(answers.astype(np.float64)))
+        return self.over(self.seen(_answer(outputs, 1.0, self.problem.kind)))
 
     @property
     def targets(self) -> NDArray[Any]:
         return self.problem.targets[self.problem.positions("val")]
 
     def seen(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the loss depends on: of probabilities that of the truth (n, 1), of values all (n, T)."""
+        """What the loss depends on: of probabilities that of the truth (n, 1) or of each label (n, L), of values all (n, T)."""
+        if self.problem.kind == MULTI_LABEL:
+            return np.where(self.targets > 0, answers, 1 - answers)
         return answers if self.class_weights is None else np.take_along_axis(answers, self.targets[:, None], axis=1)
 
     def over(self, seen: NDArray[np.float64], samples: NDArray[np.int64] | slice = _ALL) -> float:
         """The loss over all samples, or over some."""
         targets = self.targets
+        if self.problem.kind == MULTI_LABEL:
+            return float(-np.log(np.maximum(seen[samples], _TINY)).mean())
         if self.class_weights is not None:
             counted = self.class_weights[targets][samples]
             return float((-np.log(np.maximum(seen[samples, 0], _TINY)) * counted).sum() / counted.sum())
@@ -93,6 +97,8 @@ class ValLoss:
     def of_constant(self) -> float:
         """Of always answering with the frequencies of the train split, or its mean."""
         trained = self.problem.targets[self.problem.positions("train")]
+        if self.problem.kind == MULTI_LABEL:
+            return self.over(self.seen(np.broadcast_to(trained.mean(axis=0, dtype=np.float64), self.targets.shape)))
         if self.class_weights is None:
             return self.over(np.broadcast_to(trained.mean(axis=0, dtype=np.float64), self.targets.shape))
         counts = np.bincount(trained, minlength=len(self.problem.names)) + 1.0
@@ -105,7 +111,10 @@ def choose_shares(outputs: Sequence[NDArray[np.float32]], loss: ValLoss, network
     """
     problem = loss.problem
     temperatures = [1.0] * len(outputs)
-    if problem.kind == "classification":
+    if problem.kind == MULTI_LABEL:
+        marks = problem.targets[problem.positions("val")].reshape(-1).astype(np.int64)
+        temperatures = [fit_temperature(as_pairs(one), marks)[0] for one in outputs]
+    elif problem.kind == "classification":
         temperatures = [fit_temperature(one, problem.targets[problem.positions("val")])[0] for one in outputs]
     answers = [_answer(one, temperature, problem.kind) for one, temperature in zip(outputs, temperatures, strict=True)]
     seen = np.stack([loss.seen(answer) for answer in answers])
@@ -153,12 +162,14 @@ def _picked_on(seen: NDArray[np.float64], loss: ValLoss, samples: NDArray[np.int
 def blend(outputs: Sequence[NDArray[np.float32]], shares: Sequence[Share], kind: str) -> NDArray[np.float32]:
     """The outputs of all models together, as those of one."""
     total: Any = sum(share.weight * _answer(one, share.temperature, kind) for one, share in zip(outputs, shares, strict=True))
+    if kind == MULTI_LABEL:
+        total = np.log(np.maximum(total, _TINY)) - np.log(np.maximum(1 - total, _TINY))
     blended: NDArray[np.float32] = (np.log(np.maximum(total, _TINY)) if kind == "classification" else total).astype(np.float32)
     return blended
 
 
 def _answer(outputs: NDArray[np.float32], temperature: float, kind: str) -> NDArray[np.float64]:
-    return softmax(outputs / temperature).astype(np.float64) if kind == "classification" else outputs.astype(np.float64)
+    return (probabilities(kind, outputs, temperature) if kind != "regression" else outputs).astype(np.float64)
 
 
 BLEND_FORMAT = "blend-1"

@@ -27,6 +27,7 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label
 from unchoke.core.units import format_seconds
 from unchoke.core.workspace import out_option
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.features.choose_encoder import other_encoders
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
@@ -107,7 +108,7 @@ class LadderTrainer:
         self.key = ["ladder", self._minutes, self._first.key]
         self.detail = f"the best model that {format_seconds(60 * self._minutes)} allow"
         self._loss = ValLoss.of(self._problem, self.weights)
-        self._metric = "log_loss" if self._problem.kind == "classification" else "loss"
+        self._metric = "loss" if self._problem.kind == "regression" else "log_loss"
         self._earlier_s = 0.0
         """What stages took that were trained before this process came."""
 
@@ -227,6 +228,8 @@ class LadderTrainer:
         def figures(some: list[KeptRung]) -> str:
             outputs = self._blended(some)
             loss = self._loss(outputs)
+            if self._problem.kind == MULTI_LABEL:
+                return f"{metric_label(self._metric)} {loss:.3g}"
             if self._problem.kind != "classification":
                 return f"R² {1 - loss:.3f}"
             right = (outputs.argmax(axis=1) == self._problem.targets[self._problem.positions("val")]).mean()

@@ -12,6 +12,8 @@ from typing import Any
 from torch import nn
 
 from unchoke.core.choices import Choice
+from unchoke.core.errors import UsageError
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.features.cut import NONE, cut_network
 from unchoke.features.encoders import Encoder
 from unchoke.machine.backend import torch_device, why_not_compiled
@@ -77,6 +79,13 @@ def _cuts_patches(convolution: nn.Conv2d) -> bool:
 def choose_loop(session: Session, problem: Problem, part: TrainedPart, *, usual_lr: Choice = _USUAL_LR) -> LoopConfig:
     """The loop for this problem and trained part on this machine; `usual_lr` is the head's rate where none was typed or tuned."""
     settings, policy = session.settings, session.policy
+    if problem.kind in ("regression", MULTI_LABEL) and (settings.label_smoothing or settings.class_weights not in (None, "none")):
+        raise UsageError(
+            "label smoothing or class weights were asked for, and no classes are learnt",
+            code="option-not-for-values",
+            why="both concern classes of which a photo has one",
+            try_="leave both out; where a preset has them: --class-weights none --label-smoothing 0",
+        )
     num_train = len(problem.positions("train"))
     choose = _Chooser(session, num_samples=settings.epochs * num_train)
     batch_size = choose("batch_size", *_batch_size(num_train))

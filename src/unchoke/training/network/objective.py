@@ -19,12 +19,21 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from unchoke.core.errors import UsageError, list_some
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.data.targets import TargetPlan, plan_targets
 from unchoke.machine.backend import send
 from unchoke.training.data import Positions, Problem, ProblemKind
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.scoring.figures import pair_spread
-from unchoke.training.scoring.selection import ClassVal, DeviceTargets, ValScores, ValueVal, column_scale, judging_weights
+from unchoke.training.scoring.selection import (
+    ClassVal,
+    DeviceTargets,
+    LabelVal,
+    ValScores,
+    ValueVal,
+    column_scale,
+    judging_weights,
+)
 
 _LEAST_START = 1e-4
 """A positive output that should begin at zero begins at this share of its scale: softplus never reaches zero."""
@@ -127,6 +136,10 @@ class Objective:
                 class_weights=None if class_weights == "none" else task.class_weights(class_weights),
                 judging=judging_weights(task),
             )
+        if problem.kind == MULTI_LABEL:
+            task = DeviceTargets.of(problem, device=device)
+            scale = OutputScale(torch.zeros(task.num_outputs), torch.ones(task.num_outputs), task.first_bias("none"))
+            return cls(MULTI_LABEL, None, task.targets, scale, label_smoothing=0.0, class_weights=None)
         plan = plan or plan_targets(problem.names)
         train = problem.targets[problem.positions("train")]
         if plan.weights is None:
@@ -185,6 +198,8 @@ class Objective:
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         if self.factors is not None:
             return ((outputs - targets) * self.factors).square().mean(dim=1)
+        if self.kind == MULTI_LABEL:
+            return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="none").mean(dim=1)
         gained = outputs.log_softmax(dim=1)
         if self.label_smoothing:
             gained = torch.lerp(gained, gained.mean(dim=1, keepdim=True), self.label_smoothing)
@@ -200,6 +215,8 @@ class Objective:
         if self.judging is not None:
             supports = torch.bincount(targets, minlength=self.num_outputs).numpy()
             return ValTally(self, ClassVal(supports=supports, class_weights=self.judging))
+        if self.kind == MULTI_LABEL:
+            return ValTally(self, LabelVal(targets.numpy()))
         assert self.factors is not None
         assert self.plan is not None
         total, factors = 0.0, self.factors.cpu()

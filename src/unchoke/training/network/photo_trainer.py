@@ -133,7 +133,7 @@ def noise_source(settings: Settings, encoder: Encoder, cut: Cut) -> SourceSpec:
 def targets_of(settings: Settings, learnable: LearningTask) -> TargetPlan | None:
     """What was declared about the targets (`training/data.py` has checked it); None for classes."""
     problem = learnable.problem
-    if problem.kind == "classification":
+    if problem.kind != "regression":
         return None
     return plan_targets(problem.names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
 

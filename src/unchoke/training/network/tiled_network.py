@@ -190,7 +190,7 @@ class TiledNetwork(TrainableNetwork):
         tiles = self.config.tiles
         feats_nstd = feats.reshape(-1, tiles.streams, tiles.rows * tiles.cols, self.config.dim)
         raw: torch.Tensor = self.head(self._fused(feats_nstd, inputs))
-        if self.config.kind == "classification":
+        if self.config.kind != "regression":
             return raw
         values = (F.softplus(raw) if self.config.positive else raw) * self.target_std + self.target_mean
         if self.target_matrix is None:

@@ -21,6 +21,7 @@ from unchoke.core import checksums
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.memory.memory_watch import Gauge
 from unchoke.training.data import Problem
@@ -100,6 +101,9 @@ class TrainingJob(ABC):
         """`num` samples of noise; every class, or a spread of values, is among them as far as there is room."""
         kind, names = self.problem.kind, tuple(self.problem.names)
         ids, order = [str(number) for number in range(num)], np.arange(num, dtype=np.int64)
+        if kind == MULTI_LABEL:
+            marks = (order[:, None] + np.arange(len(names))) % 2
+            return Problem(kind, names, marks.astype(np.float32), {"train": order}, ids)
         if kind != "regression":
             return Problem(kind, names, order % len(names), {"train": order}, ids)
         values = np.repeat((order % 7 + 1).astype(np.float32)[:, None], len(names), axis=1)

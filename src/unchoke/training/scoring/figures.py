@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.record import BinRecord, CalibrationRecord
+from unchoke.data.several_labels import MULTI_LABEL
 
 ECE_BINS = 15
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
@@ -82,10 +83,22 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     return result
 
 
-def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+def softmax(logits: NDArray[Any]) -> NDArray[np.float32]:
     """Probabilities (n, classes) in float32."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def as_pairs(logits: NDArray[Any]) -> NDArray[Any]:
+    """Each of several labels (n, labels) as two classes (n · labels, 2): without it and with it, whose softmax is the sigmoid."""
+    return np.stack([np.zeros_like(logits), logits], axis=-1).reshape(-1, 2)
+
+
+def probabilities(kind: str, outputs: NDArray[np.float32], temperature: float = 1.0) -> NDArray[np.float32]:
+    """Of each class, which add up to one, or of each of several labels; float32 (n, outputs)."""
+    if kind != MULTI_LABEL:
+        return softmax(outputs / temperature)
+    return softmax(as_pairs(outputs / temperature))[:, 1].reshape(outputs.shape)
 
 
 def log_losses(logits: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[np.float64]:

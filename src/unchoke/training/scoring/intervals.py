@@ -10,7 +10,7 @@ F1 the wider one of both. Why these intervals and not others: docs/claims-histor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -184,19 +184,19 @@ def draw(tally: ClassTally | ValueTally, units: NDArray[np.float32], *, seed: in
     """Each figure per resample of `units`, drawn with replacement; nothing where there are too few. The same seed and count give
     the same resamples.
     """
-    count = len(units)
-    if num_resamples == 0 or count < _MIN_UNITS:
-        return {}
+    sums = [(weights @ units).astype(np.float64) for weights in resamples(len(units), seed=seed, num_resamples=num_resamples)]
+    return tally.figures(np.concatenate(sums)) if sums else {}
+
+
+def resamples(count: int, *, seed: int, num_resamples: int) -> Iterator[NDArray[np.float32]]:
+    """Blocks (rows, count) of how often each unit was drawn; none where there are too few units."""
     generator = np.random.Generator(np.random.PCG64(hash_int(seed, "bootstrap")))
-    per_block = max(1, _BLOCK_DRAWS // count)
-    sums = np.empty((num_resamples, units.shape[1]))
-    for start in range(0, num_resamples, per_block):
+    per_block = max(1, _BLOCK_DRAWS // max(1, count))
+    for start in range(0, num_resamples if count >= _MIN_UNITS else 0, per_block):
         rows = min(per_block, num_resamples - start)
         drawn = generator.integers(0, count, size=(rows, count), dtype=np.int32)
         drawn += (np.arange(rows, dtype=np.int32) * count)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(np.float32)
-        sums[start : start + rows] = weights @ units
-    return tally.figures(sums)
+        yield np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(np.float32)
 
 
 def intervals(points: dict[str, float | None], drawn: Figures, *, num_units: int) -> dict[str, Interval]:
@@ -244,12 +244,12 @@ def class_intervals(
         return shares, wilson(shares, effective_sizes(hits[:, there], of[:, there]))
 
     recalls, recall_ends = limits(truths)
-    found["balanced_accuracy"] = _widened(found["balanced_accuracy"], *mean_limits(recalls, *recall_ends))
+    found["balanced_accuracy"] = widened(found["balanced_accuracy"], *mean_limits(recalls, *recall_ends))
     # F1 rises with hits / (in truth or in the answer), which is a share.
     shares, ends = limits(truths + guesses - hits)
     f1s = [2 * iou / (1 + iou) for iou in (shares, *ends)]
-    found["macro_f1"] = _widened(found["macro_f1"], *mean_limits(f1s[0], f1s[1], f1s[2]))
-    found["log_loss"] = _widened(found["log_loss"], *_loss_limits(logits, targets, accuracy))
+    found["macro_f1"] = widened(found["macro_f1"], *mean_limits(f1s[0], f1s[1], f1s[2]))
+    found["log_loss"] = widened(found["log_loss"], *_loss_limits(logits, targets, accuracy))
     found["ece"] = _calibration_error(found["ece"], logits, accuracy)
     return found
 
@@ -297,7 +297,7 @@ def _calibration_error(found: Interval, logits: NDArray[np.float32], accuracy: I
     return Interval(point, low, min(1.0, high))
 
 
-def _widened(found: Interval, low: float, high: float) -> Interval:
+def widened(found: Interval, low: float, high: float) -> Interval:
     """Not narrower than from `low` to `high`."""
     return Interval(
         found.value, low if found.low is None else min(found.low, low), high if found.high is None else max(found.high, high)

@@ -25,6 +25,7 @@ from unchoke.core.record import (
     ValueIntervalRecord,
 )
 from unchoke.data.sample_set import is_input
+from unchoke.data.several_labels import MULTI_LABEL, label_cells
 from unchoke.machine.backend import one_thread
 from unchoke.pixels.image import DecodeError, read_image
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
@@ -33,9 +34,10 @@ from unchoke.runs.run_files import recall_record
 from unchoke.runs.session import Session
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.heads import TrainedHead
-from unchoke.training.scoring.figures import calibrate, scaled_apart, softmax
+from unchoke.training.scoring.figures import as_pairs, calibrate, probabilities, scaled_apart
 from unchoke.training.scoring.intervals import value_intervals
-from unchoke.training.scoring.predictions import GROUP, PREDICTIONS_FILE, kept_columns, load_predictions
+from unchoke.training.scoring.label_scores import choose_cuts, cuts_apart
+from unchoke.training.scoring.predictions import GROUP, PREDICTIONS_FILE, kept_columns, label_columns, load_predictions
 from unchoke.training.scoring.scores import ConstantAnswer, JudgedSplit, Scores, compare, score
 
 JUDGED = ("val", "test")
@@ -58,6 +60,8 @@ class ScoredOutputs:
     calibration: CalibrationRecord | None
     baseline: BaselineRecord | None = None
     value_intervals: ValueIntervalRecord | None = None
+    thresholds: NDArray[np.float64] | None = None
+    """Of several labels: the probability from which on each counts as given."""
 
     @property
     def temperature(self) -> float:
@@ -96,13 +100,29 @@ def judge(
     targets = {split: problem.targets[where] for split, where in positions.items()}
     calibration = None
     judged = dict(outputs)
-    if problem.kind == "classification" and {"val", "test"} <= set(positions):
-        calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
+    several = problem.kind == MULTI_LABEL
+    if problem.kind != "regression" and {"val", "test"} <= set(positions):
+        rows = {split: as_pairs(outputs[split]) if several else outputs[split] for split in positions}
+        truths = {split: targets[split].reshape(-1).astype(np.int64) for split in positions}
+        calibration = calibrate(rows["val"], truths["val"], rows["test"], truths["test"])
         judged["test"] = outputs["test"] / np.float32(calibration.temperature or 1.0)
-        judged["val"] = scaled_apart(outputs["val"], targets["val"])
+        apart = scaled_apart(rows["val"], truths["val"])
+        judged["val"] = apart[:, 1].reshape(outputs["val"].shape) if several else apart
+    cuts: dict[str, NDArray[Any]] = {}
+    if several and "val" in positions:
+        cuts = {"val": cuts_apart(judged["val"], targets["val"]), "test": choose_cuts(judged["val"], targets["val"])}
     units = {split: number_groups(groups, where) for split, where in positions.items()}
     scores = {
-        split: score(problem.kind, problem.names, judged[split], targets[split], seed=seed, weights=weights, groups=units[split])
+        split: score(
+            problem.kind,
+            problem.names,
+            judged[split],
+            targets[split],
+            seed=seed,
+            weights=weights,
+            groups=units[split],
+            cuts=cuts.get(split),
+        )
         for split in positions
     }
     splits = {split: JudgedSplit(judged[split], targets[split], units[split], scores[split]) for split in positions}
@@ -111,7 +131,11 @@ def judge(
     if problem.kind == "regression":
         pairs = {split: (outputs[split], targets[split]) for split in positions}
         widened = value_intervals(problem.names, pairs.get("val"), pairs.get("test"))
-    return ScoredOutputs(positions, outputs, scores, calibration, baseline, widened)
+    thresholds = None
+    if several:
+        at = cuts["test"] if cuts else np.zeros(problem.num_outputs)
+        thresholds = 1 / (1 + np.exp(-at.astype(np.float64)))
+    return ScoredOutputs(positions, outputs, scores, calibration, baseline, widened, thresholds)
 
 
 def number_groups(groups: Sequence[str] | None, where: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -134,6 +158,10 @@ def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFra
         if problem.kind == "classification":
             part["truth"] = np.array(problem.names, dtype=object)[problem.targets[where]]
             part.update(kept_columns(judged.outputs[split], problem.targets[where], problem.names, judged.temperature))
+        elif problem.kind == MULTI_LABEL:
+            assert judged.thresholds is not None
+            part["truth"] = np.array(label_cells(problem.targets[where], problem.names), dtype=object)
+            part.update(label_columns(judged.outputs[split], problem.names, judged.temperature, judged.thresholds))
         else:
             for index, name in enumerate(problem.names):
                 part[f"truth/{name}"] = problem.targets[where, index]
@@ -147,13 +175,21 @@ def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFra
 
 def worst_mistakes(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> list[MistakeRecord]:
     """The test images the model was most confidently wrong about, with thumbnails."""
-    if problem.kind != "classification" or "test" not in judged.positions:
+    if problem.kind == "regression" or "test" not in judged.positions:
         return []
     where = judged.positions["test"]
-    probabilities = softmax(judged.outputs["test"] / judged.temperature)
-    predicted = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(predicted != problem.targets[where])
-    worst = wrong[np.argsort(-probabilities[wrong].max(axis=1), kind="stable")][:_MISTAKES_SHOWN]
+    chances = probabilities(problem.kind, judged.outputs["test"], judged.temperature)
+    if judged.thresholds is not None:
+        truth, predicted = problem.targets[where], chances >= judged.thresholds
+        truths, guesses = (label_cells(one, problem.names) for one in (truth, predicted))
+        # the label that was got most wrong says how wrong a photo is
+        sure = np.where(predicted != (truth > 0), np.abs(chances - truth), 0).max(axis=1)
+    else:
+        words = np.array(problem.names, dtype=object)
+        truths, guesses = words[problem.targets[where]].tolist(), words[chances.argmax(axis=1)].tolist()
+        sure = chances.max(axis=1)
+    wrong = np.flatnonzero([one != other for one, other in zip(truths, guesses, strict=True)])
+    worst = wrong[np.argsort(-sure[wrong], kind="stable")][:_MISTAKES_SHOWN]
 
     def thumbnail(path: str) -> str | None:
         try:
@@ -166,9 +202,9 @@ def worst_mistakes(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame)
         MistakeRecord(
             sample_id=str(sample_id),
             path=str(path),
-            truth=problem.names[int(problem.targets[where[index]])],
-            predicted=problem.names[int(predicted[index])],
-            confidence=float(probabilities[index].max()),
+            truth=truths[index],
+            predicted=guesses[index],
+            confidence=float(sure[index]),
             thumbnail=thumbnail(str(path)),
         )
         for index, sample_id, path in zip(worst, rows["sample_id"], rows["path"], strict=True)

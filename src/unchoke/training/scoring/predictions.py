@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from unchoke.core.checksums import making_sense, read_checked
 from unchoke.data.corrections import LABEL, VALUE, Corrections
+from unchoke.data.several_labels import MULTI_LABEL, label_cells
 from unchoke.runs.report.json import WRITE_AGAIN
-from unchoke.training.scoring.figures import softmax
+from unchoke.training.scoring.figures import probabilities, softmax
 
 PREDICTIONS_FILE = "predictions.csv"
 TRUTH = "truth"
@@ -47,6 +48,16 @@ def class_columns(
         rounded = round_digits(probabilities)
         columns |= {f"p/{name}": rounded[:, place] for place, name in enumerate(names)}
     return columns
+
+
+def label_columns(
+    logits: NDArray[np.float32], names: Sequence[str], temperature: float, thresholds: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    """Of several labels: those that reach their threshold, and the probability of each."""
+    chances = probabilities(MULTI_LABEL, logits, temperature)
+    rounded = round_digits(chances)
+    guesses = np.array(label_cells(chances >= thresholds, names), dtype=object)
+    return {"predicted": guesses, **{f"p/{name}": rounded[:, place] for place, name in enumerate(names)}}
 
 
 def kept_columns(

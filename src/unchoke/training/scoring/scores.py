@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
 from unchoke.core.record import BaselineRecord, ClassRecord, Interval, RunRecord
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.scoring.figures import (
     class_rates,
@@ -38,8 +39,10 @@ from unchoke.training.scoring.intervals import (
     recall_limits,
     sum_units,
 )
+from unchoke.training.scoring.label_scores import gain_in_map, score_labels
 
 _CLASS_FIGURES = ("accuracy", "balanced_accuracy", "macro_f1")
+_LABEL_FIGURES = ("mean_ap", "macro_f1", "micro_f1")
 _VALUE_FIGURES = ("weighted_r2", "weighted_mean_r2", "r2", "mae", "rmse")
 
 
@@ -65,8 +68,10 @@ def score(
     bootstrap: int = 1000,
     weights: Sequence[float] | None = None,
     groups: NDArray[np.int64] | None = None,
+    cuts: NDArray[Any] | None = None,
 ) -> Scores:
-    """Score logits (n, classes) against class numbers (n,), or values (n, T) against values (n, T).
+    """Score logits (n, classes) against class numbers (n,), or values (n, T) against values (n, T); or logits (n, labels) against
+    0 and 1, where `cuts` are the logits from which on a label counts as given.
 
     Classes: accuracy, balanced_accuracy (mean recall of the classes that occur), macro_f1, log_loss, ece. Values: r2, mae and
     rmse, averaged over the targets and for each as `r2/NAME`; with `weights`, one per target, also weighted_r2: over all
@@ -75,8 +80,12 @@ def score(
     intervals are then those of whole groups.
     """
     _refuse_unscorable(names, outputs, targets)
-    if weights is not None and (kind == "classification" or len(weights) != len(names)):
+    if weights is not None and (kind != "regression" or len(weights) != len(names)):
         raise ValueError(f"{len(weights)} weights for {len(names)} targets of a {kind}")
+    if kind == MULTI_LABEL:
+        values, notes = score_labels(names, outputs, targets, groups, cuts, seed=seed, bootstrap=bootstrap)
+        num_units = len(targets) if groups is None else len(np.unique(groups))
+        return Scores(MULTI_LABEL, len(targets), values, notes=notes + _note_groups(len(targets), num_units))
     if kind == "classification":
         return _score_classes(names, outputs, targets.astype(np.int64), groups, seed=seed, bootstrap=bootstrap)
     return _score_values(names, outputs, targets, weights, groups, seed=seed, bootstrap=bootstrap)
@@ -179,7 +188,9 @@ def _score_values(
 
 @dataclass(frozen=True)
 class ConstantAnswer:
-    """The same outputs for every sample: 1 for one class and 0 for the others, or a value for each target."""
+    """The same outputs for every sample: 1 for one class and 0 for the others, a value for each target, or how frequent each of
+    several labels is.
+    """
 
     kind: ProblemKind
     names: tuple[str, ...]
@@ -204,7 +215,8 @@ class ConstantAnswer:
             return cls._commonest(names, np.array([counts.get(name, 0) for name in names])) if any(counts.values()) else None
         if held is None or not set(names) <= set(held.answers):
             return None
-        return cls("regression", names, tuple(float(held.answers[name]) for name in names))
+        kind: ProblemKind = MULTI_LABEL if record.task.kind == MULTI_LABEL else "regression"
+        return cls(kind, names, tuple(float(held.answers[name]) for name in names))
 
     @classmethod
     def _commonest(cls, names: tuple[str, ...], counts: NDArray[Any]) -> ConstantAnswer:
@@ -235,9 +247,14 @@ def compare(
     metrics, gains = {}, {}
     for split, judged in splits.items():
         rows = answer.rows(len(judged.targets))
-        own = score(answer.kind, answer.names, rows, judged.targets, seed=seed, bootstrap=0, weights=weights).values
-        metrics[split] = {name: own[name] for name in (_CLASS_FIGURES if classes else _VALUE_FIGURES) if name in own}
-        if classes:
+        every = np.full(len(answer.names), -np.inf) if answer.kind == MULTI_LABEL else None  # every label for every photo
+        own = score(answer.kind, answer.names, rows, judged.targets, seed=seed, bootstrap=0, weights=weights, cuts=every).values
+        figures = {"classification": _CLASS_FIGURES, MULTI_LABEL: _LABEL_FIGURES}.get(answer.kind, _VALUE_FIGURES)
+        metrics[split] = {name: own[name] for name in figures if name in own}
+        if answer.kind == MULTI_LABEL:
+            gain = gain_in_map(answer.names, judged.outputs, rows, judged.targets, judged.groups, seed=seed)
+            gains[split] = {"mean_ap": gain}
+        elif classes:
             gains[split] = {"accuracy": _accuracy_gain(judged, answer.outputs.index(1.0))}
         else:
             gains[split] = _value_gain(answer, judged, own, seed=seed, weights=weights)

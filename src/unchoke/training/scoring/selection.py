@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.choices import Choice
 from unchoke.core.metrics import LOSSES
+from unchoke.data.several_labels import MULTI_LABEL
 from unchoke.data.targets import TargetPlan
 from unchoke.training.data import Positions, Problem, ProblemKind, Standardiser
 from unchoke.training.heads.heads import ClassWeights
@@ -27,6 +28,11 @@ accuracy and finds more of the rare (docs/claims-history.md, *Uneven classes*).
 """
 _SHARPNESS = tuple(2 ** (power / 2) for power in range(-4, 5))
 """By how much logits are multiplied, to see how good their probabilities are once they are calibrated."""
+
+
+def two_classes(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Several labels (n, labels) as two classes each, without it and with it (n · labels, 2), and which of them is true."""
+    return torch.stack([torch.zeros_like(outputs), outputs], dim=-1).reshape(-1, 2), targets.reshape(-1).long()
 
 
 def choose_metric(problem: Problem, plan: TargetPlan | None = None) -> Choice:
@@ -42,6 +48,9 @@ def choose_metric(problem: Problem, plan: TargetPlan | None = None) -> Choice:
             reason = "weights were declared: the weighted R² over all targets on the val split; ties go to the lower loss"
             return Choice("selection_metric", "weighted_r2", reason)
         return Choice("selection_metric", "loss", "R² is undefined: every val target has one value only")
+    if problem.kind == MULTI_LABEL:
+        reason = f"the log loss of each label, averaged over labels and {len(val):,} val samples, as it is once calibrated"
+        return Choice("selection_metric", "log_loss", reason, {"num_val": len(val)})
     ratio = imbalance(problem.targets[problem.positions("train")])
     evidence = {"largest_to_smallest_class": round(ratio, 2), "num_val": len(val)}
     reason = f"on {len(val):,} val samples it separates two models whose accuracies differ by luck alone"
@@ -115,6 +124,21 @@ class ClassVal:
         return ValScores(-best, loss, values)
 
 
+class LabelVal(ClassVal):
+    """Several labels: each is two classes, without it and with it."""
+
+    def __init__(self, targets: NDArray[np.float32]) -> None:
+        with_it = int(targets.sum())
+        super().__init__(supports=np.array([targets.size - with_it, with_it]), class_weights=torch.ones(2))
+
+    def add(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        super().add(*two_classes(outputs, targets))
+
+    def finish(self) -> ValScores:
+        metric, loss, values = super().finish()
+        return ValScores(metric, loss, {name: values[name] for name in ("val_loss", "val_log_loss")})
+
+
 class ValueVal:
     """Sums squared errors per target over batches. The unit of a target decides how much it counts in the loss.
 
@@ -143,6 +167,8 @@ class ValueVal:
 def start_val(task: DeviceTargets, val: Positions, *, metric: str) -> ClassVal | ValueVal:
     """An empty tally for the val split of a task."""
     targets = task.targets.cpu().numpy()[val]
+    if task.kind == MULTI_LABEL:
+        return LabelVal(targets)
     if task.kind == "classification":
         supports = np.bincount(targets, minlength=task.num_outputs).astype(np.int64)
         return ClassVal(supports=supports, class_weights=judging_weights(task))
@@ -157,7 +183,7 @@ WEIGHT_POWERS: dict[ClassWeights, float] = {"none": 0.0, "gentle": 0.25, "temper
 class DeviceTargets:
     """The targets as training sees them, on the device: class numbers (N,), or standardised values (N, T).
 
-    `class_counts` counts each class in the train split (empty for regression); `scale` maps standardised values back.
+    `class_counts` counts each class or label in the train split (empty for regression); `scale` maps standardised values back.
     """
 
     kind: ProblemKind
@@ -165,6 +191,7 @@ class DeviceTargets:
     targets: torch.Tensor
     class_counts: NDArray[np.int64]
     scale: Standardiser
+    num_train: int = 0
 
     @property
     def device(self) -> torch.device:
@@ -181,19 +208,25 @@ class DeviceTargets:
         """The output bias to begin with: the log of how much each class counts, so no step is spent on learning that."""
         if self.kind == "regression":
             return torch.zeros(self.num_outputs)
+        if self.kind == MULTI_LABEL:
+            num_without = self.num_train - self.class_counts
+            return torch.from_numpy(np.log((self.class_counts + 1.0) / (num_without + 1.0)).astype(np.float32))
         counted = (self.class_counts + 1.0) ** (1 - WEIGHT_POWERS[weighting])
         return torch.from_numpy(np.log(counted / counted.sum()).astype(np.float32))
 
     @classmethod
     def of(cls, problem: Problem, *, device: torch.device) -> DeviceTargets:
         """Put the targets of `problem` on `device`."""
-        count = problem.num_outputs
+        count, train = problem.num_outputs, problem.targets[problem.positions("train")]
+        unscaled = Standardiser(np.zeros(count, np.float32), np.ones(count, np.float32))
+        if problem.kind == MULTI_LABEL:
+            marks = torch.from_numpy(np.ascontiguousarray(problem.targets, dtype=np.float32)).to(device)
+            return cls(MULTI_LABEL, count, marks, train.sum(axis=0).astype(np.int64), unscaled, len(train))
         if problem.kind == "classification":
             classes = torch.from_numpy(np.ascontiguousarray(problem.targets, dtype=np.int64)).to(device)
-            counts = np.bincount(problem.targets[problem.positions("train")], minlength=count)
-            unscaled = Standardiser(np.zeros(count, np.float32), np.ones(count, np.float32))
+            counts = np.bincount(train, minlength=count)
             return cls("classification", count, classes, counts.astype(np.int64), unscaled)
-        scale = column_scale(problem.targets[problem.positions("train")])
+        scale = column_scale(train)
         scaled = ((problem.targets - scale.mean) / scale.std).astype(np.float32)
         return cls("regression", count, torch.from_numpy(scaled).to(device), np.zeros(0, np.int64), scale)
 
