@@ -49,7 +49,7 @@ def join_near_copies(
             nearest = find_nearest(feats.mean(axis=1, dtype=np.float32).astype(np.float16), num=NEAREST)
         pairs = find_pairs(_looks(session, paths, contents), contents, nearest).rows
     splits = frame["split"].tolist()
-    values: list[Any] = frame["label"].tolist() if samples.task.kind == "classification" else [""] * len(paths)
+    values: list[Any] = frame["label"].tolist() if samples.task.kind != "regression" else [""] * len(paths)
     differ = [splits[one] != splits[other] or values[one] != values[other] for one, other in pairs.tolist()]
     sets = join_pairs(pairs[np.array(differ, bool)])
     joined = list(contents)
