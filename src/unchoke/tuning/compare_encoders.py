@@ -14,6 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unchoke import __version__
 from unchoke.core import checksums
 from unchoke.core.errors import DataError, MachineError, UsageError
@@ -26,18 +29,16 @@ from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.features.choose_encoder import stronger_encoders
 from unchoke.features.weights_identity import installed_encoders
+from unchoke.runs.report.encoder_page import save_encoder_page
 from unchoke.runs.session import Session, open_session
+from unchoke.tuning.encoder_result import EncoderScore, EncodersResult, choose_encoder
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
     from unchoke.features.extraction import PictureExtraction
-    from unchoke.tuning.encoder_result import EncoderScore, EncodersResult
 
-    Columns = tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[np.int64]]
-
+Columns = tuple[NDArray[Any], NDArray[np.int64] | None, NDArray[np.int64]]
 PAGE = "encoders.html"
 _PHOTOS_A_MINUTE = 200
 _FEWEST, _MOST = 200, 3000
@@ -171,10 +172,7 @@ class _Comparison:
 
         Scores of these very features, folds and targets that were found before are recalled.
         """
-        import numpy as np
-
         from unchoke.features.choose_encoder import seconds_per_photo
-        from unchoke.tuning.encoder_result import EncoderScore
 
         extracted, session = self._extracted(name), self.session
         feats = extracted.store.rows(np.arange(extracted.store.num_samples, dtype=np.int64))
@@ -208,12 +206,9 @@ class _Comparison:
         return extract_features(session, self.pictures)
 
     def _score(self, name: str, cut: str, feats: NDArray[np.float16], columns: Columns, rate: float) -> EncoderScore:
-        import numpy as np
-
         from unchoke.training.heads.linear_path import cross_validate
         from unchoke.training.scoring.figures import as_pairs, log_losses
         from unchoke.training.scoring.scores import score
-        from unchoke.tuning.encoder_result import EncoderScore
 
         task, settings = self.samples.task, self.session.settings
         targets, groups, folds = columns
@@ -234,7 +229,6 @@ class _Comparison:
 
     def columns(self, present: NDArray[np.bool_]) -> Columns:
         """Targets, numbers of groups (None where there are none) and folds of the photos whose features are there."""
-        import numpy as np
 
         from unchoke.training.data import read_targets
         from unchoke.training.heads.linear_path import deal_folds
@@ -249,11 +243,6 @@ class _Comparison:
 
     def answer(self, scores: list[EncoderScore], started_s: float, *, keep: bool, typed: dict[str, Any]) -> EncodersResult:
         """Choose, keep if wanted, draw the page."""
-        import numpy as np
-
-        from unchoke.runs.report.encoder_page import save_encoder_page
-        from unchoke.tuning.encoder_result import EncodersResult, choose_encoder
-
         session, samples, root = self.session, self.samples, self.session.workspace.root
         num = len(scores[0].points_n)
         targets, groups, _ = self.columns(np.ones(len(samples.frame), np.bool_))
