@@ -61,7 +61,7 @@ class HelpfulCommand(_HelpPage, TyperCommand):
 
 
 class HelpfulGroup(_HelpPage, TyperGroup):
-    """Several commands under one name; the outermost one says what cannot be read as all errors are said."""
+    """Several commands under one name; the outermost one reports wrong usage like every other error."""
 
     def main(  # type: ignore[override]  # the rest of its parameters differ between versions of typer
         self, args: Any = None, prog_name: str | None = None, *, standalone_mode: bool = True, **options: Any

@@ -1,6 +1,6 @@
-"""Words of other tools lead to ours; what cannot be read is told as every other error: what, why, try.
+"""Words of other tools lead to ours; wrong usage is reported like every other error: what, why, try.
 
-An option of another tool that means exactly what one of ours means is taken for it, and that is said. For the rest: in come the
+An option of another tool that means exactly what one of ours means is taken for it, with a note. For the rest: in come the
 parser's complaint and the words that were typed, out goes a `UsageError` about all unknown options at once, whose last line is,
 where that can be known, the same command with the right words in it.
 """

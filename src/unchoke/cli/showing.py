@@ -80,7 +80,7 @@ def show(command: str, work: Callable[[Console], Result], *, json: bool, quiet: 
 
 
 def tell_error(console: Console, command: str, error: UnchokeError) -> int:
-    """Say what went wrong, and return the exit code. Where even that cannot be written to stdout, it is said on stderr."""
+    """Say what went wrong, and return the exit code. What cannot be written to stdout goes to stderr."""
     try:
         console.error(command, error)
     except BrokenPipeError:
@@ -113,7 +113,7 @@ def hush_profiler(wanted: bool | None) -> None:
 
 
 def _reader_left() -> bool:
-    """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
+    """Whether the reader of our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
     from unchoke.runs.report.console import reader_left, silence
 
     left = sys.stdout is not None and reader_left(sys.stdout)

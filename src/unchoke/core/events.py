@@ -1,4 +1,4 @@
-"""What a running command tells whoever watches: plain values, rendered elsewhere.
+"""Events of a running command: plain values, rendered elsewhere.
 
 Commands call an `OnEvent` with these; `runs/report/console.py` turns them into lines on stderr or JSON
 lines on stdout. Nothing here prints.

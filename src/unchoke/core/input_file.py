@@ -86,7 +86,7 @@ def refuse_special(path: DataPlace | str) -> None:
         return
     try:
         what = special_kind(os.stat(path).st_mode)
-    except (OSError, ValueError):  # unchoke: ignore[blank-on-error]  whoever reads it says what is wrong with it
+    except (OSError, ValueError):  # unchoke: ignore[blank-on-error]  reading it raises an error with the reason
         return
     if what:
         raise UsageError(

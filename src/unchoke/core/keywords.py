@@ -1,4 +1,4 @@
-"""Settings as keywords of the functions of `import unchoke`: their types, their help, and what is said of a misspelt one.
+"""Settings as keywords of the functions of `import unchoke`: their types, their help, and the error for a misspelt one.
 
 In: a function that takes its settings as `**options`, and the table in `core/settings.py`. Out: the same function with each
 setting in its signature and its docstring, as `help()` and editors show them.

@@ -72,5 +72,5 @@ class Prefetch(Generic[T]):
                 self._tally[name] = (time.perf_counter() - began_s, 1)
         except StopIteration as end:
             self._result = end.value
-        except BaseException as error:  # belongs to whoever takes the result
+        except BaseException as error:  # raised where the result is taken
             self._error = error

@@ -75,7 +75,7 @@ class RemotePlace:
         return look(self) == "file"
 
     def read_bytes(self) -> bytes:
-        """The content of a file that a user named; what goes wrong is said in three lines."""
+        """The content of a file that a user named; a failure is an error in three lines."""
         try:
             return read_url(self.url)
         except OSError as error:

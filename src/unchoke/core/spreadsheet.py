@@ -1,6 +1,6 @@
 """Cells of tables that people open in spreadsheets.
 
-A name that begins with `=`, `+`, `-` or `@` would be computed as a formula there, with whatever whoever named the file wanted.
+A name that begins with `=`, `+`, `-` or `@` would be computed as a formula there, and a file name may come from anybody.
 Tables that are read again (corrections, manifests, predictions) have names as they are.
 """
 

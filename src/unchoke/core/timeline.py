@@ -17,7 +17,7 @@ EXTRACTION = ("load", "collate", "decode", "encode", "write")
 TRAINING = ("wait", "copy", "prepare", "forward", "backward", "exchange", "optimizer", "device", "evaluate", "checkpoint")
 """The stages of the thread that trains."""
 LOADING = ("list", "stat", "open", "read", "verify", "decode", "transform", "collate", "write", "hand over")
-"""The stages of whoever reads for it."""
+"""The stages of its loader workers."""
 
 
 @dataclass(frozen=True)

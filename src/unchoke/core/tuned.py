@@ -26,7 +26,7 @@ _MUST_AGREE = ("device", "driver", "torch", "openvino")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one switch: `now` is how it stands untuned, `value` what was tried instead.
+    """The outcome of one switch: `now` is how it stands untuned, `value` what was tried instead.
 
     `ratio` is how many times as fast, with its 95 % interval; `equality` are the figures that say whether numbers stayed equal.
     `worth_from` is how many samples a run must go through until the switch has repaid its set-up.

@@ -1,4 +1,4 @@
-"""A body run on one task: what came of it, in this process or as the loop of a worker process.
+"""A body run on one task: its outcome, in this process or as the loop of a worker process.
 
 An outcome is plain data that can cross a process boundary. A worker receives tasks and sends outcomes until the other end is
 gone; it ignores Ctrl-C and SIGTERM (the driver decides when to stop) and never outlives its driver, however that one ends.

@@ -152,7 +152,7 @@ class LoaderProcesses(Generic[T, R]):
         return ReadChunk(task, outcome.value, outcome.error, memory, lambda: self._free.append(region))
 
     def each(self, tasks: Iterable[T]) -> Iterator[ReadChunk[T, R]]:
-        """Have all of them read: chunks as they are done, in any order. Each is to be released by whoever is given it."""
+        """Have all of them read: chunks as they are done, in any order. The receiver releases each."""
         waiting = deque(tasks)
         while waiting or self.in_flight:
             while waiting and self.has_room:
@@ -168,7 +168,7 @@ class LoaderProcesses(Generic[T, R]):
         self._block.close()
 
     def _drive(self) -> None:
-        """Hand out tasks and collect what came of them, until closed. Runs in a thread of its own, which owns the pool."""
+        """Hand out tasks and collect their outcomes, until closed. Runs in a thread of its own, which owns the pool."""
         pool: WorkerPool[tuple[Any, int], R] = WorkerPool(
             read_task, size=self.processes, setup=set_up_worker, setup_args=self._parcel, start_method=start_method()
         )

@@ -1,4 +1,4 @@
-"""How far the command is that works in a workspace: `logs/progress.jsonl`, for whoever looks on from another process.
+"""How far the command is that works in a workspace: `logs/progress.jsonl`, for observers in another process.
 
 In: the events of a session. Out: a file that begins anew with each command that has something to count: its stages and its
 progress, one JSON line each with the seconds since it began. Lines become rarer the longer it takes, so that a week is a few

@@ -45,7 +45,7 @@ def is_of(folder: Path, record: RunRecord) -> bool:
 
 
 def recall_record(folder: Path, warn: Callable[[str], object]) -> RunRecord | None:
-    """The record of a finished run; None, with a word, where one of its files is not as it was left."""
+    """The record of a finished run; None, with a warning, where one of its files has changed."""
     try:
         for name in _KEPT:
             file = folder / name

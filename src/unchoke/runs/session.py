@@ -223,7 +223,7 @@ def open_session(
 
 @contextmanager
 def reached_cluster(session: Session) -> Iterator[None]:
-    """The cluster of --on for the length of the block; one that cannot be reached is said before anything is done."""
+    """The cluster of --on for the length of the block; one that cannot be reached is an error before anything is done."""
     try:
         if (cluster := session.cluster) is not None:
             answer = cluster.in_words()
@@ -249,7 +249,7 @@ def default_listener() -> OnEvent:
 
 
 def refuse_missing_weights(typed: Path | str | None) -> None:
-    """A wrong path is said before files are read and libraries loaded."""
+    """A wrong path is an error before files are read and libraries loaded."""
     if typed and not Path(typed).exists():
         raise UsageError(
             f"no weights file at {typed}",

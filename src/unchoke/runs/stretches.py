@@ -62,7 +62,7 @@ class StretchLog:
         return listen
 
     def save(self) -> None:
-        """Write down what this stretch has taken by now; whoever comes while another thread does so need not wait."""
+        """Write down what this stretch has taken by now; a thread that comes while another one writes does not wait."""
         spent = self._timers.so_far()
         if not any(stage in spent for stage in _WORK) or not self._writing.acquire(blocking=False):
             return

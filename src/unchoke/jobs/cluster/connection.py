@@ -1,7 +1,7 @@
 """A Ray cluster as the driver sees it: how it is reached, which nodes it has, and which of them are still there.
 
 In: an address, as `--on` takes it. Out: a `Cluster`. Ray's own errors become ours here. Nothing is ever stopped but what this
-process started: a cluster belongs to whoever started it.
+process started: a cluster belongs to the person who started it.
 """
 
 from __future__ import annotations

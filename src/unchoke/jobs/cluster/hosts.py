@@ -42,7 +42,7 @@ class Host:
         self._body: Any = None
 
     def ready(self) -> bytes:
-        """Unpack the body and set it up; the outcome's value is what `setup` handed back, for whoever packs the tasks."""
+        """Unpack the body and set it up; the outcome's value is what `setup` handed back, for packing the tasks."""
         try:
             if self._digest != (here := source_digest()):
                 raise NodeRefused(

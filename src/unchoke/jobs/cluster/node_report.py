@@ -131,6 +131,6 @@ def diagnose_nodes(reports: Sequence[NodeReport]) -> list[Finding]:
         fix = " ".join(f"{name}={value}" for name, value in KEEPALIVE.items()) + " in front of `ray start` there"
         find("no-keepalive", message, fix, nodes=unwatched)
     if any(not report.token for report in heard):
-        message = "whoever reaches the cluster's ports may run anything on it: it asks for no token"
+        message = "everybody who reaches the cluster's ports may run anything on it: it asks for no token"
         find("no-token", message, "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE for every `ray start`, and here")
     return findings

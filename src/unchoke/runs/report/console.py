@@ -169,8 +169,8 @@ class Console:
             self._line_open = False
 
     def _answer(self, line: str) -> None:
-        """A line on stdout. One that cannot be written is an error: whoever reads it would take half an answer for the whole."""
-        if self._stdout is None:  # closed by whoever started us (`>&-`)
+        """A line on stdout. One that cannot be written is an error: a reader would take half an answer for the whole."""
+        if self._stdout is None:  # closed by the caller (`>&-`)
             self._json = False
             raise no_stdout("it is closed")
         try:
@@ -342,7 +342,7 @@ def no_stdout(why: str) -> MachineError:
 
 
 def reader_left(stream: TextIO) -> bool:
-    """Whether whoever read this stream is gone (`| head`)."""
+    """Whether the reader of this stream is gone (`| head`)."""
     try:
         number = stream.fileno()
         poll = select.poll()
