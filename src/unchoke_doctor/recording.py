@@ -9,7 +9,6 @@ gives a recording.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 _WARM_UP_STEPS = 2
-_SUMMED = (
+FETCHED = (
     *("fetches", "fetched_samples", "fetch_s", "collate_s", "handover_s"),
     *("fetch_user_s", "fetch_system_s", "fetch_minor_faults"),
 )
@@ -27,9 +26,17 @@ _Value = TypeVar("_Value")
 
 
 def _made(kind: type[_Value], data: Mapping[str, Any]) -> _Value:
-    """A value of `kind` from saved data; fields that are unknown or None are left out."""
+    """A value of `kind` from saved data, lists as tuples; fields that are unknown or None are left out."""
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in data.items() if name in known and value is not None})
+    return kind(**{name: _frozen(value) for name, value in data.items() if name in known and value is not None})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _each(kind: type[_Value], rows: Iterable[Mapping[str, Any]] | None) -> tuple[_Value, ...]:
+    return tuple(_made(kind, row) for row in rows or ())
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,6 @@ class StackRow:
     callers: tuple[tuple[str, int, str], ...] = ()
     state: str = ""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> StackRow:
-        callers = tuple((str(file), int(line), str(function)) for file, line, function in data.get("callers") or ())
-        return _made(cls, {**data, "span": tuple(data.get("span") or ()), "callers": callers})
-
 
 @dataclass(frozen=True)
 class ProcessRecord:
@@ -96,10 +98,8 @@ class ProcessRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProcessRecord:
-        calls = tuple(_made(CallRow, row) for row in data.get("calls") or ())
-        samples = tuple(StackRow.from_dict(row) for row in data.get("samples") or ())
-        threads = tuple(StackRow.from_dict(row) for row in data.get("threads") or ())
-        return _made(cls, {**data, "calls": calls, "samples": samples, "threads": threads})
+        looks = {name: _each(StackRow, data.get(name)) for name in ("samples", "threads")}
+        return _made(cls, {**data, "calls": _each(CallRow, data.get("calls")), **looks})
 
 
 @dataclass(frozen=True)
@@ -145,16 +145,6 @@ class LoaderRecord:
         """The two sides of one sample as the loop gets it, shorter first: of three dimensions the two larger ones."""
         return tuple(sorted(self.sample_shape[-3:])[-2:]) if len(self.sample_shape) >= 2 else ()
 
-    @property
-    def used_px(self) -> int | None:
-        """Pixels of one sample as the loop gets it, channels first or last."""
-        return math.prod(self.used_sides) if self.used_sides else None
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LoaderRecord:
-        listed = {name: tuple(data.get(name) or ()) for name in ("sample_shape", "worker_pids")}
-        return _made(cls, {**data, **listed})
-
 
 @dataclass(frozen=True)
 class ModuleRecord:
@@ -188,7 +178,7 @@ class ModuleRecord:
         known = {one.name for one in fields(cls)} | {"class"}
         more = {name: value for name, value in data.items() if name not in known}
         class_ = data.get("class_") or data.get("class")
-        return _made(cls, {**data, "class_": class_, "input_shape": tuple(data.get("input_shape") or ()), "detail": more})
+        return _made(cls, {**data, "class_": class_, "detail": more})
 
 
 @dataclass(frozen=True)
@@ -198,11 +188,6 @@ class Steps:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
     tail: tuple[Any, ...] = ()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Steps:
-        rows = tuple(tuple(row) for row in data.get("rows") or ())
-        return cls(tuple(data.get("columns") or ()), rows, tuple(data.get("tail") or ()))
 
     def __len__(self) -> int:
         return int(self.total("steps"))
@@ -265,14 +250,12 @@ class Recording:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recording:
         made = {
-            "command": tuple(data.get("command") or ()),
             "main": ProcessRecord.from_dict(data.get("main") or {}),
             "workers": tuple(map(ProcessRecord.from_dict, data.get("workers") or ())),
             "others": tuple(map(ProcessRecord.from_dict, data.get("others") or ())),
-            "loaders": tuple(map(LoaderRecord.from_dict, data.get("loaders") or ())),
-            "steps": Steps.from_dict(data.get("steps") or {}),
+            "loaders": _each(LoaderRecord, data.get("loaders")),
+            "steps": _made(Steps, data.get("steps") or {}),
             "modules": tuple(map(ModuleRecord.from_dict, data.get("modules") or ())),
-            "notes": tuple(data.get("notes") or ()),
             "replay": _made(Replay, data["replay"]) if data.get("replay") else None,
         }
         return _made(cls, {**data, **made})
@@ -387,7 +370,7 @@ def _loaders(main: dict[str, Any], workers: list[dict[str, Any]]) -> list[dict[s
     for worker in workers:
         fetched = worker.get("fetches") or {}
         row = next((row for row in rows if worker["pid"] in row.get("worker_pids", ())), {})
-        row |= {name: row.get(name, 0) + fetched.get(name, 0) for name in _SUMMED}
+        row |= {name: row.get(name, 0) + fetched.get(name, 0) for name in FETCHED}
     return rows
 
 

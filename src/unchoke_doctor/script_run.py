@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any
 
 from unchoke_doctor import watch
 from unchoke_doctor.errors import UsageError
-from unchoke_doctor.recording import Recording, Replay, load_recording, read_records
+from unchoke_doctor.recording import Recording, Replay, read_records
 from unchoke_doctor.watch import rerun, stepping
 
 REPLAY_STEPS = 20
@@ -75,13 +74,6 @@ def run_watched(
     with _signals_passed_to(process, own_group=own_group):
         code = process.wait()
     return CommandEnd(128 - code if code < 0 else code, time.perf_counter() - began_s)
-
-
-def record_command(command: Sequence[str], **options: Any) -> Recording:
-    """Run a command under the watcher and give what was recorded; `options` are those of `run_watched`."""
-    with tempfile.TemporaryDirectory(prefix="unchoke-watch-") as folder:
-        ran = run_watched(command, Path(folder), **options)
-        return load_recording(Path(folder), command=command, exit_code=ran.exit_code, wall_s=ran.wall_s)
 
 
 @contextmanager

@@ -261,39 +261,13 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
 
 
 CODES = [
-    *(
-        "no-workers",
-        "few-workers",
-        "few-torch-threads",
-        "heavy-augmentation",
-        "oversized-decode",
-        "slow-decode",
-        "per-sample-scan",
-    ),
-    *("whole-file-for-crop", "slow-collate", "workers-restarted", "frozen-recomputed", "frozen-gradients", "double-precision"),
-    *(
-        "small-batches",
-        "slow-optimizer",
-        "padded-batches",
-        "ignored-positions",
-        "dense-zeros",
-        "growing-graph",
-        "large-allocation",
-        "slow-checkpoint",
-        "slow-evaluation",
-    ),
-    *(
-        "no-inference-mode",
-        "one-at-a-time",
-        "waiting",
-        "costly-call",
-        "host-sync",
-        "slow-logging",
-        "python-loop",
-        "foreign-forward",
-    ),
+    "no-workers", "few-workers", "few-torch-threads", "heavy-augmentation", "oversized-decode", "slow-decode",
+    "per-sample-scan", "whole-file-for-crop", "slow-collate", "workers-restarted", "frozen-recomputed",
+    "frozen-gradients", "double-precision", "small-batches", "slow-optimizer", "padded-batches", "ignored-positions",
+    "dense-zeros", "growing-graph", "large-allocation", "slow-checkpoint", "slow-evaluation", "no-inference-mode",
+    "one-at-a-time", "waiting", "costly-call", "host-sync", "slow-logging", "python-loop", "foreign-forward",
     "repeated-work",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from unchoke_doctor.recording import CallRow, LoaderRecord, ModuleRecord, Recording, StackRow
+from unchoke_doctor.recording import FETCHED, CallRow, LoaderRecord, ModuleRecord, Recording, StackRow
 from unchoke_doctor.source_lines import SourceLine, add_cells, line_text, source_line
 
 MAKING = ("getitem", "collate")
@@ -24,10 +24,7 @@ MAKING = ("getitem", "collate")
 NETWORK = ("forward", "backward", "optimizer")
 _NOT_TRAINING = ("setup", "after", "watcher")
 _INNER = re.compile(r"(\.<locals>)?(^|\.)<(listcomp|genexpr|dictcomp|setcomp|lambda)>")
-_SUMMED = (
-    *("iterators", "startup_s", "batches", "samples", "wait_s", "fetches", "fetch_s", "collate_s", "handover_s"),
-    *("fetched_samples", "fetch_user_s", "fetch_system_s", "fetch_minor_faults"),
-)
+_SUMMED = (*FETCHED, "iterators", "startup_s", "batches", "samples", "wait_s")
 _TORCH_LOADING = "torch.utils.data"
 
 
