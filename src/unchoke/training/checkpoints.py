@@ -26,17 +26,16 @@ from unchoke.core.tensors import NotTensors, load_tensors
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
     """Write tensors and plain containers to `path`, wholly or not at all; the same content gives the same bytes."""
     plain = _canonical(content)
-    atomic.write_with(path, lambda file: _write(plain, file))
 
+    def write(file: IO[bytes]) -> None:
+        try:
+            torch.save(plain, file)
+        except RuntimeError as error:  # torch hides the system's own error (a full disk, say) behind one of its own
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
-def _write(plain: dict[str, Any], file: IO[bytes]) -> None:
-    """Straight into the file. Where that fails, torch hides the system's own error (a full disk, say) behind one of its own."""
-    try:
-        torch.save(plain, file)
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
+    atomic.write_with(path, write)
 
 
 def _canonical(value: Any) -> Any:
@@ -49,13 +48,10 @@ def _canonical(value: Any) -> Any:
         return sys.intern(str(value))
     if isinstance(value, tuple):
         return tuple(_canonical(item) for item in value)
-    return _own_storage(value) if isinstance(value, torch.Tensor) else value
-
-
-def _own_storage(value: torch.Tensor) -> torch.Tensor:
-    """On the CPU, and not a part of something larger, which would be written as a whole; copied only where it has to be."""
-    plain = value.detach().cpu().contiguous()
-    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
+    if isinstance(value, torch.Tensor):  # not a part of something larger, which would be written as a whole
+        plain = value.detach().cpu().contiguous()
+        return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
+    return value
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -68,16 +64,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"there is no file {path}", code="no-such-file", why="weights are read from it", try_="check the path"
         ) from None
     except NotTensors as error:
-        raise _not_weights(path, str(error)) from error
-
-
-def _not_weights(path: Path, fact: str) -> DataError:
-    return DataError(
-        f"{path} is not a weights file",
-        code="bad-weights",
-        why=f"only tensors and plain values are loaded, and nothing in a file is ever run ({fact[:200]})",
-        try_="give a file written by unchoke, or re-save the weights with torch.save(model.state_dict(), FILE)",
-    )
+        raise DataError(
+            f"{path} is not a weights file",
+            code="bad-weights",
+            why=f"only tensors and plain values are loaded, and nothing in a file is ever run ({str(error)[:200]})",
+            try_="give a file written by unchoke, or re-save the weights with torch.save(model.state_dict(), FILE)",
+        ) from error
 
 
 CHECKPOINT_FORMAT = 1

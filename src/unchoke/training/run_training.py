@@ -30,8 +30,8 @@ from unchoke.training.build_record import (
     photo_parts,
     prediction_extra,
 )
-from unchoke.training.data import Problem, digest_judged
-from unchoke.training.scoring.judge import ScoredOutputs, compare_before, judge, predictions_table
+from unchoke.training.data import digest_judged
+from unchoke.training.scoring.judge import compare_before, judge, predictions_table
 from unchoke.training.scoring.learning_curve import measure_curve
 from unchoke.training.scoring.predictions import GROUP
 from unchoke.training.step_profiler import profiled_if_asked
@@ -62,7 +62,10 @@ def run_training(
         with session.stage("evaluate"):
             groups = material.learnable.frame[GROUP].tolist()
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights, groups=groups)
-        curve = _learning_curve(session, trained, problem, groups)
+        curve: dict[str, Any] = {}
+        if trained.refit is not None:  # training on part of the photos takes no time
+            with session.stage("curve"):
+                curve["learning_curve"] = measure_curve(trained.refit, problem, groups, seed=session.settings.seed)
         trained.save(folder / "checkpoints" / "best_head.pt", prediction_extra(material.encoder, temperature=judged.temperature))
         with session.stage("report"):
             parts = photo_parts(session, material, judged) | profiled | curve
@@ -72,7 +75,11 @@ def run_training(
                 parts["corrections"] = corrected
             num_run = material.encoder.num_images_run
             record = build_record(session, run, trained, num_images_run=num_run, planned_bytes=planned_bytes, **parts)
-            _save_files(folder, material, trained, judged)
+            # everything but record.json, which is written last
+            table = predictions_table(judged, problem, material.learnable.frame)
+            text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
+            atomic.write_text(folder / "predictions.csv", text)
+            atomic.write_json(folder / "history.json", trained.history)
         return record, trained.stopped
 
     return record_run(
@@ -84,14 +91,6 @@ def run_training(
         fingerprint=material.encoder.fingerprint,
         judged=digest_judged(material.learnable),
     )
-
-
-def _learning_curve(session: Session, trained: TrainingOutcome, problem: Problem, groups: list[str]) -> dict[str, Any]:
-    """For the record: the figure against the number of photos, where training on some of them takes no time."""
-    if trained.refit is None:
-        return {}
-    with session.stage("curve"):
-        return {"learning_curve": measure_curve(trained.refit, problem, groups, seed=session.settings.seed)}
 
 
 @contextmanager
@@ -149,7 +148,10 @@ def record_run(
         unseal_run(folder)
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
-        with _tracked(session, experiments, run):
+        tracked: AbstractContextManager[None] = nullcontext()
+        if session.tracking is not None:  # what a ladder tells on the way is of its stages
+            tracked = session.tracking.run(experiments, run, is_live=settings.minutes is None)
+        with tracked:
             try:
                 record, stopped = make(run, folder)
             except Interrupted:
@@ -160,18 +162,3 @@ def record_run(
                 experiments.finish_run(run, "interrupted")
                 raise stopped
         return record, False
-
-
-def _tracked(session: Session, experiments: ExperimentStore, run: RunRow) -> AbstractContextManager[None]:
-    """Where `--log` was given, the run is sent while it is made; what a ladder tells on the way is of its rungs."""
-    if session.tracking is None:
-        return nullcontext()
-    return session.tracking.run(experiments, run, is_live=session.settings.minutes is None)
-
-
-def _save_files(folder: Path, material: RunMaterial, trained: TrainingOutcome, judged: ScoredOutputs) -> None:
-    """Everything but `record.json`, which is written last."""
-    table = predictions_table(judged, material.learnable.problem, material.learnable.frame)
-    text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
-    atomic.write_text(folder / "predictions.csv", text)
-    atomic.write_json(folder / "history.json", trained.history)

@@ -44,12 +44,7 @@ def build_optimizer(
     described = [{"params": found, "lr": rate, "base_lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]
     device = next(iter(network.parameters())).device
     optimizer = torch.optim.AdamW(described, eps=_EPS, fused=has_fused_adamw(device))
-    _allocate(optimizer)
-    return optimizer
-
-
-def _allocate(optimizer: torch.optim.AdamW) -> None:
-    """The state AdamW would make in its first step, made now."""
+    # the state AdamW would make in its first step, made now
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
@@ -57,6 +52,7 @@ def _allocate(optimizer: torch.optim.AdamW) -> None:
                 name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in ("exp_avg", "exp_avg_sq")
             }
             optimizer.state[parameter] = {"step": step, **moments}
+    return optimizer
 
 
 def set_lr(optimizer: torch.optim.AdamW, factor: float, *, rounded: bool = False) -> None:

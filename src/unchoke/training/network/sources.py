@@ -201,7 +201,7 @@ class PixelSource(NumberedSource):
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         shape = (len(positions), *self._canvas.row_shape, 3)
         rows = self._read_rows(positions, torch.empty(shape, dtype=torch.uint8, pin_memory=pin).numpy())
-        if not self._plain(epoch):
+        if epoch is not None and not self._spec.is_none:
             return torch.from_numpy(rows.reshape(len(rows), *self._canvas.raw_shape))
         with during("transform"):
             return torch.from_numpy(self._canvas.inputs(rows))
@@ -228,9 +228,6 @@ class PixelSource(NumberedSource):
     def shown_whole(self, rows: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
         evaluated = draws is None and self._canvas.long_px
         return self.shown(crop_inputs(rows, self._canvas.preprocess.size_px) if evaluated else rows, draws)
-
-    def _plain(self, epoch: int | None) -> bool:
-        return epoch is None or self._spec.is_none
 
     def _read_rows(self, positions: Positions, rows: Pixels) -> Pixels:
         for place, position in enumerate(positions):
