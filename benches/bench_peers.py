@@ -195,9 +195,9 @@ def train_fastai(task: Task) -> list[str]:
     left_out = learner.model[0].model.load_state_dict(load_file(str(task.weights)), strict=False)
     assert not left_out.missing_keys, left_out.missing_keys
     learner.freeze()
-    learner.fine_tune(_epochs_that_fit(learner, loaders, task))
-    judged = loaders.test_dl(task.splits["test"]["path"].tolist())
-    answers, _ = learner.get_preds(dl=judged)
+    with learner.no_bar(), learner.no_logging():
+        learner.fine_tune(_epochs_that_fit(learner, loaders, task))
+        answers, _ = learner.get_preds(dl=loaders.test_dl(task.splits["test"]["path"].tolist()))
     return [str(loaders.vocab[int(place)]) for place in answers.argmax(dim=1)]
 
 
