@@ -222,7 +222,7 @@ def cases(made: Script) -> dict[str, tuple[Recording, Recording]]:
         ),
         "growing-graph": (
             rec(walls=grown, facts={"kept_graphs": kept}),
-            rec(walls=grown, facts={"kept_graphs": [kept[0], {**kept[0], "step": 40}]}),
+            rec(walls=grown, facts={"kept_graphs": [kept[0], {**kept[0], "step": 20, "tensors": 5}, kept[1]]}),
         ),
         "large-allocation": (
             rec(steps={"minor_faults": 50_000, "system_s": 0.08}),

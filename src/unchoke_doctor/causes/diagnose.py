@@ -444,7 +444,8 @@ def _graphs(run: Figures) -> Causes:
     backward = run.line_of_stage("backward")
     source = source_line(backward.file, backward.line) if backward.file else None
     retains = source is not None and source.keyword("retain_graph") == "True"
-    grows = len(kept) > 1 and kept[-1]["tensors"] >= kept[0]["tensors"] + max(8, (kept[-1]["step"] - kept[0]["step"]) // 2)
+    sizes = [look["tensors"] for look in kept]  # that of a recurrent network goes up and down with the length of its texts
+    grows = sizes == sorted(sizes) and len(kept) > 1 and sizes[-1] >= sizes[0] + max(8, (kept[-1]["step"] - kept[0]["step"]) // 2)
     if not walls or not (grows or retains):
         return
     usual_s = sorted(walls)[len(walls) // 8]
