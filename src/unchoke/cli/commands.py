@@ -174,7 +174,11 @@ def predict(
     probabilities: Annotated[bool, typer.Option("--probabilities", help="The probability of every class, as p/NAME.")] = False,
     top: Annotated[int | None, typer.Option("--top", help="Number of guesses, the most likely first.")] = None,
     unsure_below: Annotated[
-        float | None, typer.Option("--unsure-below", help='Call images "unsure" whose class is less probable than this.')
+        float | None,
+        typer.Option(
+            "--unsure-below",
+            help='Call images "unsure" whose class is less probable than this, and those unlike all training photos.',
+        ),
     ] = None,
     level: Annotated[
         float | None, typer.Option("--level", help="Share of true values that the intervals hold (default 0.9).")

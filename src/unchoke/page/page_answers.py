@@ -182,9 +182,11 @@ class PageAnswers:
                 views = show_picture(opened.model, _NAME, self._sent)
                 if isinstance(views, DecodeError):
                     raise views
-                outputs = answer_chunk(opened.model, PictureChunk(0, (_NAME,)), [views]).outputs
-                row = opened.shape.rows([_NAME], outputs)[0]
+                answer = answer_chunk(opened.model, PictureChunk(0, (_NAME,)), [views])
+                row = opened.shape.rows([_NAME], answer.outputs)[0]
                 nearest, note = self._nearest(opened)
+                if answer.strange is not None and answer.strange[0] > 1:
+                    note = f"It is less like the training photos than 99 % of the validation photos. {note}".strip()
             finally:
                 self._data = b""
         run = opened.found.record.run

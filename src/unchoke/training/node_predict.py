@@ -129,7 +129,7 @@ def take_pictures(model: OpenModel, paths: Sequence[str]) -> PictureSample | Non
             break
     if not shown:
         return None
-    outputs = model.answer([path for path, _ in shown], np.stack([view for _, views in shown for view in views]))
+    outputs, _ = model.answer([path for path, _ in shown], np.stack([view for _, views in shown for view in views]))
     return pictures, outputs
 
 
@@ -215,7 +215,7 @@ class PictureCourier(Courier):
         """The answer with the paths as they were typed."""
         answer, unread = came[0]
         broken = {path: answer.broken[full] for path in task.paths if (full := _in_full(path)) in answer.broken}
-        return ChunkAnswer(task, answer.outputs, broken), unread
+        return ChunkAnswer(task, answer.outputs, broken, answer.strange), unread
 
 
 def _source(path: str, *, reads: bool) -> PictureSource:

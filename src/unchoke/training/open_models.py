@@ -37,6 +37,7 @@ from unchoke.machine.policy import choose_policy
 from unchoke.pixels.image import DecodeError, Pixels, read_bytes
 from unchoke.runs.lookup import FoundRun
 from unchoke.training.heads.heads import TrainedHead
+from unchoke.training.heads.novelty import NOVELTY, Novelty
 from unchoke.training.ladder.blend import blend
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, open_network
 from unchoke.training.saved_models import SavedModel, load_models
@@ -49,8 +50,8 @@ _CHUNK_BYTES = 256_000_000
 class OpenModel:
     """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
 
-    `answer` is given as many pictures as `chunk` at most: their paths, and their inputs one after the other. `engines` run the
-    frozen parts.
+    `answer` is given as many pictures as `chunk` at most: their paths, and their inputs one after the other. Beside the outputs
+    it may say how unlike the training photos each picture is. `engines` run the frozen parts.
     """
 
     names: tuple[str, ...]
@@ -59,7 +60,7 @@ class OpenModel:
     recipe: PictureRecipe
     shown: int
     chunk: int
-    answer: Callable[[Sequence[str], Pixels], NDArray[np.float32]]
+    answer: Callable[[Sequence[str], Pixels], tuple[NDArray[np.float32], NDArray[np.float32] | None]]
     engines: tuple[FrozenEngine, ...] = ()
 
 
@@ -91,9 +92,11 @@ def open_model(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> O
         views = map_ahead(lambda path: decode_shown(model, path, options.read), shown, threads=2, ahead=32)
         return np.stack([view for found in views for view in found])
 
-    def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
+    def answer(shown: Sequence[str], pixels: Pixels) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
         own = (pixels if wanted(model) == wanted(first) else decoded(model, shown) for model in models)
-        return blend([model.answer(shown, inputs) for model, inputs in zip(models, own, strict=True)], shares, blended.kind)
+        answers = [model.answer(shown, inputs) for model, inputs in zip(models, own, strict=True)]
+        strange = next((one for _, one in answers if one is not None), None)
+        return blend([outputs for outputs, _ in answers], shares, blended.kind), strange
 
     chunk, engines = min(model.chunk for model in models), tuple(engine for model in models for engine in model.engines)
     temperature = float(blended.extra["temperature"])
@@ -113,11 +116,13 @@ def _open_head(saved: SavedModel, head: TrainedHead, options: OpenOptions) -> Op
     engine = _engine(saved, options)
     assert engine is not None, "a head has an encoder"
     recipe = saved.recipe(engine.name, engine.precision)
+    novelty = Novelty(**saved.extra[NOVELTY]) if NOVELTY in saved.extra else None
 
-    def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
+    def answer(shown: Sequence[str], pixels: Pixels) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
         views = engine.encode(pixels).reshape(len(shown), -1, head.dim).astype(np.float16)
         with one_thread():
-            return head.logits(views if head.config.kind == "attention" else views[:, 0])
+            strange = None if novelty is None else novelty.score(views[:, 0])
+            return head.logits(views if head.config.kind == "attention" else views[:, 0]), strange
 
     return OpenModel(head.names, head.kind, saved.temperature, recipe, recipe.num_inputs, _CHUNK, answer, (engine,))
 
@@ -139,7 +144,7 @@ def _open_network(saved: SavedModel, trained: TrainedNetwork, paths: Sequence[st
     )
     tiles = trained.spec.tiles.num_tiles
 
-    def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
+    def answer(shown: Sequence[str], pixels: Pixels) -> tuple[NDArray[np.float32], None]:
         try:
             turned: NDArray[Any] = pixels if engine is None else to_half(engine.encode(pixels), of=recipe.network)
         except FeatureOverflow as error:
@@ -151,7 +156,7 @@ def _open_network(saved: SavedModel, trained: TrainedNetwork, paths: Sequence[st
             ) from error
         rows = RowsInMemory(turned.reshape(len(shown), tiles, *turned.shape[1:]), recipe.encoder.preprocess)
         given = None if inputs is None else np.stack([beside[path] for path in shown])
-        return ready.outputs(rows, np.arange(len(shown)), given)
+        return ready.outputs(rows, np.arange(len(shown)), given), None
 
     # Pictures at a time: their activations at the cut may take far more than their pixels.
     side, activation = recipe.encoder.preprocess.size_px, () if engine is None else recipe.input_shape
@@ -216,11 +221,14 @@ class PictureChunk:
 
 @dataclass(frozen=True, eq=False)
 class ChunkAnswer:
-    """One row of `outputs` for each picture of the chunk that could be read, in order; `broken` has the reasons of the others."""
+    """One row of `outputs` for each picture of the chunk that could be read, in order; `broken` has the reasons of the others.
+    `strange` is how unlike training photos each is, where that is known: above 1, more than 99 % of validation photos.
+    """
 
     chunk: PictureChunk
     outputs: NDArray[np.float32]
     broken: dict[str, str]
+    strange: NDArray[np.float32] | None = None
 
 
 def cut_chunks(paths: Sequence[str], size: int) -> list[PictureChunk]:
@@ -252,8 +260,10 @@ def answer_chunk(model: OpenModel, chunk: PictureChunk, shown: Sequence[list[Pix
         else:
             good_paths.append(path)
             pixels += views
-    outputs = model.answer(good_paths, np.stack(pixels)) if good_paths else np.empty((0, len(model.names)), np.float32)
-    return ChunkAnswer(chunk, outputs, broken)
+    if not good_paths:
+        return ChunkAnswer(chunk, np.empty((0, len(model.names)), np.float32), broken)
+    outputs, strange = model.answer(good_paths, np.stack(pixels))
+    return ChunkAnswer(chunk, outputs, broken, strange)
 
 
 def answer_here(

@@ -78,6 +78,12 @@ class Predictions:
         return None if self.threshold is None else sum(row.get("predicted") == UNSURE for row in self.rows)
 
     @property
+    def num_strange(self) -> int | None:
+        """How many photos are less like the training photos than 99 % of the run's validation photos; None if not known."""
+        known = [row[STRANGENESS] for row in self.rows if isinstance(row.get(STRANGENESS), float)]
+        return sum(one > 1 for one in known) if known else None
+
+    @property
     def exit_code(self) -> int:
         """What the command exits with."""
         return 1 if self.failed else 0
@@ -104,8 +110,12 @@ class Predictions:
             lines.insert(0, "\t".join(read[0]))
         lines += [f"failed\t{path}\t{reason}" for path, reason in self.failed.items()]
         if self.threshold is not None:
-            unsure = f"{self.num_unsure:,} of {len(read):,} below {self.threshold.threshold:g}"
+            strange = "" if self.num_strange is None else " or strange"
+            unsure = f"{self.num_unsure:,} of {len(read):,} below {self.threshold.threshold:g}{strange}"
             lines.append(f"unsure    {unsure}; {self.threshold.words()}")
+        if self.num_strange:
+            usual = "less like the training photos than 99 % of the run's validation photos"
+            lines.append(f"strange   {self.num_strange:,} of {len(read):,}: {usual}")
         if self.said:
             lines.append(self.said if self.said.startswith("thresholds") else f"intervals {self.said}")
         if self.saved_to:
@@ -143,7 +153,7 @@ def predict(
         inputs: Table with the images' extra columns, for a run trained with `input`.
         probabilities: Give the probability of every class, as `p/NAME`.
         top: Give so many guesses, the likeliest first: `predicted_2`, `confidence_2` and so on.
-        unsure_below: Call images "unsure" whose class is less probable than this; `guess` still has it.
+        unsure_below: Call images "unsure" whose class is less probable than this, and strange ones; `guess` still has it.
         level: Of a run trained on values: how many of 1 their intervals, `NAME/low` to `NAME/high`, are to hold (default 0.9).
         least_precision: Of several labels: give as many as keep this precision on the run's val photos (default: highest F1).
         least_recall: Of several labels: give as few as keep this recall there.
@@ -267,10 +277,12 @@ class RowShape:
         tell(changed)
         return cls(model, options, None, *run_intervals(table, model.names, options.level), positive)
 
-    def rows(self, paths: list[str], outputs: NDArray[np.float32]) -> list[dict[str, Any]]:
+    def rows(
+        self, paths: list[str], outputs: NDArray[np.float32], strange: NDArray[np.float32] | None = None
+    ) -> list[dict[str, Any]]:
         model = self.model
         if model.kind == "classification":
-            return class_rows(paths, outputs, model.names, model.temperature, self.options)
+            return class_rows(paths, outputs, model.names, model.temperature, self.options, strange)
         if model.kind == MULTI_LABEL:
             return rows_of(paths, label_columns(outputs, model.names, model.temperature, np.array(self.cuts)))
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
@@ -321,7 +333,7 @@ def _gather(
         failed |= {place: (path, one.broken[path]) for place, path in places.items() if path in one.broken}
         good = {place: path for place, path in places.items() if path not in one.broken}
         if good:
-            by_place |= zip(good, shape.rows(list(good.values()), one.outputs), strict=True)
+            by_place |= zip(good, shape.rows(list(good.values()), one.outputs, one.strange), strict=True)
         number += len(places)
         rate = number / max(time.monotonic() - started, 1e-6)
         listener(Progress("predict", number, total, "images", rate, (total - number) / rate, len(failed)))
@@ -332,7 +344,7 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-UNSURE = "unsure"
+UNSURE, STRANGENESS = "unsure", "strangeness"
 ERROR = "error"
 
 
@@ -498,16 +510,24 @@ def _values(rows: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[Any], NDA
 
 
 def class_rows(
-    paths: Sequence[str], outputs: NDArray[np.float32], names: tuple[str, ...], temperature: float, options: RowOptions
+    paths: Sequence[str],
+    outputs: NDArray[np.float32],
+    names: tuple[str, ...],
+    temperature: float,
+    options: RowOptions,
+    strange: NDArray[np.float32] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each image; below the threshold it is "unsure", and the class is a `guess`."""
+    """One row for each image; below the threshold, or unlike all training photos, it is "unsure", and the class is a `guess`."""
     columns = class_columns(outputs, names, temperature, top=options.top or 1, every_class=options.probabilities)
     if options.unsure_below is not None:
         sure = columns["confidence"] >= options.unsure_below
+        sure = sure if strange is None else sure & (strange <= 1)
         guesses = columns["predicted"]
         columns = {"predicted": np.where(sure, guesses, UNSURE), "confidence": columns.pop("confidence"), "guess": guesses} | {
             name: column for name, column in columns.items() if name != "predicted"
         }
+    if strange is not None:
+        columns[STRANGENESS] = strange
     return rows_of(paths, columns)
 
 

@@ -31,6 +31,7 @@ from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import FeatureSource, FirstColumns, Problem
 from unchoke.training.heads.heads import HeadConfig, TrainedHead, save_head
 from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS, strength_at
+from unchoke.training.heads.novelty import NOVELTY, fit_novelty
 from unchoke.training.heads.train_heads import TrainResult, train_heads, warm_heads
 from unchoke.training.scoring.judge import JUDGED, run_head
 from unchoke.training.scoring.learning_curve import RidgeRefit
@@ -84,12 +85,15 @@ class HeadTrainer:
         session.chose(_winner(result))
         best = self._refitted(result.best, device)
         judged = np.concatenate([self._problem.positions(split) for split in JUDGED])
+        with one_thread():
+            novelty = fit_novelty(self._store, self._problem)
+        beside = {} if novelty is None else {NOVELTY: novelty.to_dict()}
         return TrainingOutcome(
             outputs=run_head(best, self._store, self._problem, device=device),
             metric=result.metric,
             history=result.history,
             sweep=[{**row.to_dict(), "picked": index == result.best_index} for index, row in enumerate(result.all)],
-            save=lambda path, extra: save_head(best, path, extra=extra),
+            save=lambda path, extra: save_head(best, path, extra=extra | beside),
             refit=RidgeRefit(FirstColumns(self._store, self._end_dim), self._problem, np.sort(judged)),
         )
 
