@@ -406,10 +406,13 @@ class Figures:
         trainers = {group.place for group in groups if group.stage == "optimizer"}
         held = {group.place: group.seconds for group in groups if group.stage == "backward" and group.place in trainers}
         again = per(sum(held.values()), sum(group.seconds for group in groups if group.stage == "forward"))
-        if not again:
-            return groups
-        shares = {"forward": 1 + again, "backward": 0.0}
-        return sorted(groups, key=lambda group: -group.seconds * shares.get(group.stage, 1.0))
+
+        def caused_s(group: LineGroup) -> float:
+            if group.stage == "backward" and group.place in held:
+                return 0.0
+            return group.seconds * (1 + again if group.stage == "forward" else 1)
+
+        return sorted(groups, key=caused_s, reverse=True)
 
     def grouped(self, looks: Sequence[Look]) -> list[LineGroup]:
         found: dict[tuple[object, ...], list[Look]] = {}
