@@ -399,6 +399,12 @@ def size_of(program: Program, step: ast.Call) -> int | None:
     return None
 
 
+def edge_of(size: object) -> int:
+    """The longer edge of a size; 0 where it is none."""
+    fits = isinstance(size, tuple) and len(size) in (2, 3) and all(isinstance(one, int) for one in size)
+    return max(size) if fits and isinstance(size, tuple) else 0
+
+
 @lru_cache(maxsize=8)
 def known_size(texts: tuple[str, ...]) -> tuple[int, int] | None:
     """The typical size of the photographs in a set that everybody knows, by a path or a name."""

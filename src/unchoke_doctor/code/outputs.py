@@ -80,6 +80,8 @@ class Outputs:
     """Seconds of each epoch, by cell."""
     steps: dict[int, int] = field(default_factory=dict)
     """Steps of an epoch, by cell."""
+    passes: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """Seconds and steps of the longest pass of Keras that is no epoch (`evaluate`, `predict`), by cell."""
     cells: dict[int, float] = field(default_factory=dict)
     """Seconds of a whole cell."""
     images: int | None = None
@@ -125,6 +127,8 @@ def _read_cell(seen: Outputs, number: int, cell: Cell) -> None:
     if epochs:
         seen.epochs[number] = [seconds for seconds, _ in epochs]
         seen.steps[number] = max(steps for _, steps in epochs)
+    elif bars := [(_keras_seconds(found["time"]), int(found["steps"])) for found in _KERAS.finditer(text)]:
+        seen.passes[number] = max(bars)
     if number not in seen.cells and (wall := _WALL.search(text)):
         seen.cells[number] = _clock(wall)
     for bar in _HUGGING_FACE.finditer(text):

@@ -236,10 +236,12 @@ def _cell(number: int, raw: Any, language: str) -> Cell:
 
 
 def _outputs(raw: dict[str, Any]) -> str:
-    """What a cell printed: streams, plain text results and tables; the last state of a line that was rewritten is what counts."""
+    """What a cell printed: streams, plain results, tables and errors; of a line that was rewritten the last state counts."""
     parts: list[str] = []
     for output in _listed(raw.get("outputs")):
-        text = _joined(_member(output, "text") or _member(output, "data", "text/plain"))[:_LONGEST_OUTPUT]
+        text = _joined(_member(output, "text") or _member(output, "data", "text/plain") or _member(output, "evalue"))[
+            :_LONGEST_OUTPUT
+        ]
         if text.startswith("<IPython.core.display.HTML"):  # tables of progress
             table = " ".join(_joined(_member(output, "data", "text/html"))[:_LONGEST_OUTPUT].split())
             text = _TAGS.sub(" ", table.replace("</tr>", "\n"))

@@ -17,6 +17,7 @@ from typing import Literal
 from unchoke_doctor.code.program import COMPREHENSIONS, LOOPS, Loop, Program, remembered
 from unchoke_doctor.code.trace import given, number, origins
 
+_STEPS = frozenset({"backward", "step"})
 _MOST_CALLERS = 8
 _DEEPEST = 4
 _KERAS_OPTIONS = frozenset(
@@ -68,6 +69,8 @@ def _loops(program: Program) -> Iterator[Training]:
             if not loops:
                 continue
             step = _step_loop(program, loops)
+            if call.func.attr == "zero_grad" and not _STEPS & {program.last(one) for one in program.reached(step)}:
+                continue  # an evaluation that clears gradients
             if (step, chain[-1]) in seen:
                 continue
             seen.add((step, chain[-1]))
@@ -272,7 +275,7 @@ _HANDFUL = 64
 
 def handful(program: Program, loop: ast.AST) -> bool:
     """Does a loop surely take a few rounds: a small number, a list that is written out, a slice or sample of a few, a `break`?"""
-    if isinstance(loop, LOOPS) and any(_breaks_early(program, part) for part in loop.body):
+    if breaks_early(program, loop):
         return True
     first = loop.generators[0].iter if isinstance(loop, COMPREHENSIONS) else getattr(loop, "iter", None)
     while isinstance(first, ast.Call) and first.args and program.last(first) in ("tqdm", "enumerate", "zip", "list"):
@@ -294,9 +297,13 @@ def handful(program: Program, loop: ast.AST) -> bool:
     return False
 
 
-def _breaks_early(program: Program, part: ast.stmt) -> bool:
-    """`break`, or `if i >= 9: break`, as a statement of a loop's body."""
-    match part:
-        case ast.If(test=ast.Compare(ops=[ast.Gt() | ast.GtE() | ast.Eq()], comparators=[bound]), body=[*_, ast.Break()]):
-            return (number(program, bound) or _HANDFUL + 1) <= _HANDFUL
-    return isinstance(part, ast.Break)
+def breaks_early(program: Program, loop: ast.AST) -> bool:
+    """Is a statement of a loop's body `break`, or `if i >= 9: break`?"""
+    for part in loop.body if isinstance(loop, LOOPS) else ():
+        match part:
+            case ast.Break():
+                return True
+            case ast.If(test=ast.Compare(ops=[ast.Gt() | ast.GtE() | ast.Eq()], comparators=[bound]), body=[*_, ast.Break()]):
+                if (number(program, bound) or _HANDFUL + 1) <= _HANDFUL:
+                    return True
+    return False

@@ -7,6 +7,7 @@ A rule calls something a note only if the evidence shows that it costs little he
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,8 @@ _SLOW_IMAGES_S = 60.0
 _MANY_PIXELS = re.compile(r"unet|segment|deeplab|detect|rcnn|yolo|mask|gan\b|diffusion", re.IGNORECASE)
 _SHORT_S, _FEW_STEPS, _FEW_SAMPLES = 60.0, 100, 2_000
 """Seconds, steps and samples of a whole training below which nothing in it is worth a change."""
+_CPU_STEP_S = 1.5
+"""Seconds of a step that no GPU needs for a usual batch."""
 
 _LARGE_NETWORK = re.compile(
     r"vit_?(?:large|huge|l_|h_)\w*|vit-(?:large|huge)[\w-]*|swin_(?:b|l|large|base)\w*|resnet(?:101|152)\w*|convnext_(?:b|l|x)\w*|"
@@ -42,7 +45,7 @@ _LARGE_NETWORK = re.compile(
 )
 _USUAL_NETWORK = re.compile(  # from a tenth of a second an image on a CPU
     r"\bvit[-_]?b|vit-base|ViTFor|VisionTransformer|swin|resnet50|densenet(?:1[26]|20)|vgg1[69]|inception|xception|convnext|efficientnet|unet|deeplab|"
-    r"segformer|yolo|faster_?rcnn|maskrcnn",
+    r"segformer|yolo|faster_?rcnn|maskrcnn|mobilenet",
     re.IGNORECASE,
 )
 
@@ -115,9 +118,19 @@ class Case:
         if cell is not None and self.outputs.training_s(cell) is None:
             cell = None  # its own cell shows nothing: the longest training counts
         shown, epoch = self.outputs.training_s(cell), self.outputs.epoch_s(cell)
-        if shown is None or epoch is None or training.epochs is None or "EarlyStopping" in self.texts:
+        if shown is None or epoch is None or training.epochs is None or "EarlyStopping" in self.texts or self.is_older(training):
             return shown
         return max(shown, training.epochs * epoch)
+
+    def steps_per_epoch(self, training: Training) -> int | None:
+        """Of Keras, where the code gives it."""
+        call = training.node if training.kind == "keras" and isinstance(training.node, ast.Call) else None
+        each = number(self.program, given(self.program, call, "steps_per_epoch")) if call is not None else None
+        return int(each) if each else None
+
+    def is_older(self, training: Training) -> bool:
+        """Are the saved outputs of an older run, with more steps an epoch than the code has now?"""
+        return self.outputs.steps.get(self.cell(training) or 0, 0) > (self.steps_per_epoch(training) or math.inf)
 
     def stopped_at(self, training: Training) -> int | None:
         """The last epoch that the saved outputs of a training show, where it is not the last of the code."""
@@ -141,7 +154,21 @@ class Case:
     @cached_property
     def computes_on_cpu(self) -> bool:
         """The outputs show no GPU, and the network is one that takes longer there than an image takes to decode."""
-        return self.outputs.on_cpu and not self.outputs.gpu and self.has_known_network
+        shown = self.outputs.on_cpu or any(self.has_cpu_pace(*one) for one in self.outputs.passes.values())
+        for one in self.trainings if not shown else ():
+            cell = self.cell(one) or 0
+            paced = one.kind in ("keras", "tape") and cell in self.outputs.steps
+            shown = shown or (paced and self.has_cpu_pace(self.outputs.epoch_s(cell) or 0.0, self.outputs.steps[cell]))
+        return shown and not self.outputs.gpu and self.has_known_network
+
+    def has_cpu_pace(self, seconds: float, steps: int) -> bool:
+        """Do steps take as long as only a CPU takes for a network like this?"""
+        return self.has_known_network and seconds >= _CPU_STEP_S * steps > 0
+
+    @cached_property
+    def waits_for_data(self) -> bool:
+        """Is loading with no worker or too few what holds the training back?"""
+        return any(hit.kind == "choke" for code in ("no-workers", "few-workers") for hit in load_rule(code)(self))
 
     def loading_kind(self, kind: Kind) -> Kind:
         """How serious slow loading is by the saved outputs: a note where a network on the CPU takes the time, a choke where an
@@ -163,11 +190,8 @@ class Case:
             return f"the saved outputs show {format_seconds(total)} of training" if total < _SHORT_S else ""
         if images is not None and self.epochs is not None and images * self.epochs < _FEW_SAMPLES:
             return f"the saved outputs show {images:,} images, for {self.epochs} epochs"
-        steps = []
-        for one in self.trainings:  # of Keras, where an epoch's steps are given
-            call = one.node if one.kind == "keras" and isinstance(one.node, ast.Call) else None
-            each = number(self.program, given(self.program, call, "steps_per_epoch")) if call is not None else None
-            steps.append(int(each) * one.epochs if each and one.epochs else _FEW_STEPS)
+        each = [(self.steps_per_epoch(one), one.epochs) for one in self.trainings]
+        steps = [count * epochs if count and epochs else _FEW_STEPS for count, epochs in each]
         return f"the code trains for {max(steps)} steps" if steps and max(steps) < _FEW_STEPS else ""
 
     def hit(
@@ -194,6 +218,7 @@ class Case:
         }
         evidence = {key: item for key, item in (seen | figures).items() if item is not None}
         told = f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None else ""
+        told = "" if any(map(self.is_older, self.trainings)) else told
         rests_on: Basis = basis or ("outputs" if self.little or epoch is not None else "code")
         first, *further = dict.fromkeys(nodes)
         return Hit(

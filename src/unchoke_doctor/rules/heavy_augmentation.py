@@ -15,6 +15,7 @@ from unchoke_doctor.code.data import (
     WARPS,
     compositions,
     constants,
+    edge_of,
     feeds,
     is_decode,
     known_size,
@@ -37,6 +38,8 @@ _SCALERS = (
     "image_dataset_from_directory", "load_img",
 )  # fmt: skip
 _ELSEWHERE = ("kornia", "keras", "tensorflow", "torch.nn", "keras_cv", "nvidia")
+_SMALL_PX = 96
+"""Edge of images that a warp hardly costs anything."""
 _CHOICES = ("OneOf", "RandomChoice", "SomeOf")
 _SLOW = re.compile(
     r"skimage\.(?:transform|filters|restoration|segmentation|feature|morphology)\.(?!AffineTransform)|scipy\.ndimage\.(?!label)"
@@ -178,13 +181,15 @@ def _generators(case: Case) -> Iterator[Hit]:
     for training in case.trainings:
         if training.kind != "keras" or not isinstance(training.node, ast.Call):
             continue
-        shared = any(isinstance(n, int) and n > 1 for n in argument_values(program, training.node, "workers", None, 1))
+        cheap = any(isinstance(n, int) and n > 1 for n in argument_values(program, training.node, "workers", None, 1))
         flows = [feed.call.func for feed in feeds(program, training.data) if program.last(feed.call) in FLOWS]
+        sizes = [value(program, given(program, feed.call, "target_size", 1)) for feed in feeds(program, training.data)]
+        cheap = cheap or any(0 < edge_of(size) <= _SMALL_PX for size in sizes)
         for maker in (end for flow in flows if isinstance(flow, ast.Attribute) for end in origins(program, flow.value)):
             warps = [name for name in random_options(program, maker) if name in WARPS] if isinstance(maker, ast.Call) else []
             if warps and program.is_own(maker):
-                found.setdefault(maker, (warps, [maker], shared))[1].append(training.node)
-    for warps, nodes, shared in list(found.values())[:1]:
+                found.setdefault(maker, (warps, [maker], cheap))[1].append(training.node)
+    for warps, nodes, cheap in list(found.values())[:1]:
         epoch, images = case.outputs.epoch_s(), case.outputs.images
         rate = f" ({images / epoch:.0f} images per second by the saved outputs)" if epoch and images else ""
         said = f"`ImageDataGenerator` with `{'`, `'.join(warps)}` warps each image with SciPy in one Python thread{rate}"
@@ -192,4 +197,4 @@ def _generators(case: Case) -> Iterator[Hit]:
             "put layers (`RandomRotation`, `RandomZoom`, `RandomTranslation`, `RandomFlip`) in front of the model, which run on "
             "the batch, and give `fit` the arrays or a `tf.data` pipeline"
         )
-        yield case.hit([node for node in nodes if program.is_own(node)], said, fix, "note" if shared else "choke", options=warps)
+        yield case.hit([node for node in nodes if program.is_own(node)], said, fix, "note" if cheap else "choke", options=warps)

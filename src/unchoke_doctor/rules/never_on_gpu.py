@@ -21,8 +21,8 @@ _MOVES = frozenset({
 })  # fmt: skip
 _TAKES_DEVICE = ("dataloaders", "Learner", "Trainer", "train", "prepare")
 _EVERYWHERE = ("set_default_device", "set_default_tensor_type", "Accelerator", "Fabric")
-_LONG_S, _CPU_STEP_S = 600.0, 1.5
-"""Seconds of a training that is worth moving, and of a step that no GPU needs for a usual batch."""
+_LONG_S = 600.0
+"""Seconds of a training that is worth moving."""
 _NO_DEVICE = re.compile(r"float|half|double|dtype|int|long|memory_format|uint8", re.IGNORECASE)
 _LIKELY = re.compile(r"cuda|/content/|google\.colab|/kaggle/|\.\./input|\bgpu\b", re.IGNORECASE)
 
@@ -102,23 +102,28 @@ def _is_cpu(program: Program, expr: ast.expr) -> bool:
 
 
 def _slow_pace(case: Case) -> Iterator[Hit]:
-    """A long training that ran on the CPU by the saved outputs: they say so, or a step took as long as only a CPU takes."""
-    outputs = case.outputs
+    """A long training or evaluation that ran on the CPU by the saved outputs: by their words, or by the pace of its steps."""
+    outputs, program = case.outputs, case.program
+    shown: list[tuple[ast.AST, str, float, float, int]] = []  # what ran, its seconds in all and for the steps beside them
     for training in case.trainings if not outputs.gpu else ():
-        node, cell = own_node(case.program, training), case.cell(training)
+        node, cell = own_node(program, training), case.cell(training)
         epoch, total = (outputs.epoch_s(cell), outputs.training_s(cell)) if cell is not None else (None, None)
-        if node is None or epoch is None or total is None or total < _LONG_S:
-            continue
-        step_s = epoch / steps if (steps := outputs.steps.get(cell or 0)) else 0.0
-        if outputs.on_cpu or (case.has_known_network and step_s >= _CPU_STEP_S and training.kind in ("keras", "tape")):
-            said = f"this training ran on the CPU by its saved outputs, for {format_seconds(total)}"
+        if node is not None and epoch is not None and total is not None:
+            steps = outputs.steps.get(cell or 0, 0) if training.kind in ("keras", "tape") else 0
+            shown.append((node, "training", total, epoch, steps))
+    for call in program.own_calls("evaluate", "predict") if outputs.passes and not outputs.gpu else ():
+        seconds, steps = outputs.passes.get(program.place(call).cell or 0, (0.0, 0))
+        shown.append((call, "evaluation", seconds, seconds, steps))
+    for node, what, total, seconds, steps in shown:
+        if total >= _LONG_S and (outputs.on_cpu or case.has_cpu_pace(seconds, steps)):
+            said = f"this {what} ran on the CPU by its saved outputs, for {format_seconds(total)}"
             if not outputs.on_cpu:
-                said = f"a step took {step_s:.1f} s by the saved outputs, which show no GPU: the pace of a CPU"
+                said = f"a step took {seconds / steps:.1f} s by the saved outputs, which show no GPU: the pace of a CPU"
             fix = (
                 "choose a runtime with a GPU and check that the library sees it (`torch.cuda.is_available()`, "
                 "`tf.config.list_physical_devices('GPU')`, `nvidia-smi`)"
             )
-            yield case.hit([node], said, fix, basis="outputs", step_s=step_s or None)
+            yield case.hit([node], said, fix, basis="outputs", step_s=seconds / steps if steps else None)
             return
 
 

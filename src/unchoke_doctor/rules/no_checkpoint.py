@@ -22,6 +22,10 @@ _OTHER_SAVES = re.compile(
 )
 _WEIGHTS = re.compile(r"model|net|state|weight|learn|clf|classifier", re.IGNORECASE)
 _PICTURES = re.compile(r"im(?:g|age)|fig|plot|pic|mask|frame|photo|overlay|patch|crop|thumb|doc", re.IGNORECASE)
+_NOT_DENSE = re.compile(
+    r"conv|resnet|vgg|\blstm|\bgru|attention|transformer|applications|pretrained|load_model|\bhub\b", re.IGNORECASE
+)
+"""Words of networks that are more than dense layers."""
 _CALLBACKS = re.compile(r"Checkpoint|BackupAndRestore|Wandb|SaveModel|CSVSaver", re.IGNORECASE)
 _LONG_S, _MANY_EPOCHS, _MANY_IMAGES = {False: 180.0, True: 900.0}, {False: 3, True: 10}, 100_000
 """From when on a training is worth a checkpoint: where nothing is saved, and where the end is."""
@@ -58,7 +62,8 @@ def check(case: Case) -> Iterator[Hit]:
         long = True
     elif seconds is not None or epochs is not None:
         many = (epochs or 0) >= _MANY_EPOCHS[at_end] or (epochs or 0) * (case.outputs.images or 0) >= _MANY_IMAGES
-        long = seconds >= _LONG_S[at_end] if seconds is not None else many
+        dense = program.calls_to("Dense", "Linear") and not any(_NOT_DENSE.search(program.name(call)) for call in program.calls)
+        long = seconds >= _LONG_S[at_end] if seconds is not None else many and not dense
     else:  # it goes through the data several times, though nothing here tells how often
         runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
         repeats = isinstance(training.node, ast.Call) or any(isinstance(part, LOOPS) for part in training.chain)
@@ -68,7 +73,7 @@ def check(case: Case) -> Iterator[Hit]:
         what = "nothing is saved before the training ends: a stop loses everything since its start"
     shown = [f"{epochs} epochs"] if epochs else []
     shown += [f"the saved outputs stop in epoch {stopped}"] if stopped else []
-    shown += [f"{format_seconds(seconds)} by the saved outputs"] if seconds else []
+    shown += [f"{format_seconds(seconds)} by the saved outputs"] if seconds and not case.is_older(training) else []
     model = program.text(training.model) if training.model is not None else "model"
     yield Hit(
         node,

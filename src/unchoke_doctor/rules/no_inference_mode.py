@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke_doctor.code.program import COMPREHENSIONS, FUNCTIONS, LOOPS, FunctionNode, Program
-from unchoke_doctor.code.training import torch_passes, trains_in
+from unchoke_doctor.code.training import breaks_early, torch_passes, trains_in
 from unchoke_doctor.fixes import decorate
 from unchoke_doctor.rules import Case, Edit, Hit
 
@@ -32,8 +32,9 @@ def check(case: Case) -> Iterator[Hit]:
             units.setdefault(unit, []).append(call)
         elif (loop := _loop_of_phases(program, call)) is not None:
             phases.setdefault(loop, []).append(call)
-    for unit, calls in units.items():  # a single pass outside every loop costs little
-        again = any(program.loop(call) is not None for call in (calls[0], *program.callers(unit)))
+    for unit, calls in units.items():  # a single pass outside every loop, or a few, cost little
+        loops = [program.loop(call) for call in (calls[0], *program.callers(unit))]
+        again = any(loop is not None and not breaks_early(program, loop) for loop in loops)
         where, how, edits = "in this loop", "`with torch.inference_mode():` around the loop", tuple[Edit, ...]()
         if isinstance(unit, ast.FunctionDef):
             where, how = f"in `{unit.name}`", f"`@torch.inference_mode()` above `def {unit.name}`"

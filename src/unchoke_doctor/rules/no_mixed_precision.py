@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from unchoke_doctor.code.training import own_node
 from unchoke_doctor.rules import Case, Hit
-from unchoke_doctor.rules.workers import check as check_workers
 
 _USED = re.compile(
     r"autocast|GradScaler|mixed_precision|mixed_float16|mixed_bfloat16|\bfp16|\bbf16|bfloat16|\.half\(|to_fp16|precision\s*=|\bamp\b|float16"
 )
 _TENSOR_CORES = re.compile(r"\bT4|V100|A100|A10\b|A6000|H100|H200|L4|L40|RTX|Titan V|TITAN RTX|A[2-6]000|P5000", re.IGNORECASE)
+_GPU_FULL = re.compile(r"CUDA|OOM|Resource")
 _LONG_S = 600.0
 _TORCH = (
     "run forward pass and loss under `torch.autocast('cuda', dtype=torch.float16)`, scale the loss with `torch.amp.GradScaler()`"
@@ -41,8 +41,9 @@ def check(case: Case) -> Iterator[Hit]:
     else:  # a GPU that is only called so may be any
         named = case.has_known_network and "cuda" in case.texts
         pays = named and gpu in ("", "GPU") and (long or total is None) and not case.outputs.on_cpu
-    pays = pays and (bool(case.large_network) or not any(hit.kind == "choke" for hit in check_workers(case)))
+    full = _GPU_FULL.search(case.outputs.memory) and case.has_known_network
+    pays = bool(full) or (pays and (bool(case.large_network) or not case.waits_for_data))
     where = f" for a network as large as `{case.large_network}`" if case.large_network else ""
     where = f" on a {gpu}, which is built for 16 bits" if pays and gpu else where
-    said = f"the training computes in float32 throughout{where}"
+    said = f"the training computes in float32 throughout{where}{', and its GPU ran out of memory' if full else ''}"
     yield case.hit([node], said, _FIXES.get(training.kind, _TORCH), "choke" if pays else "note")

@@ -12,6 +12,7 @@ from unchoke_doctor.code.data import (
     class_work,
     compositions,
     constants,
+    edge_of,
     feeds,
     is_decode,
     known_size,
@@ -133,7 +134,7 @@ def _sites(program: Program) -> tuple[list[ast.AST], set[int]]:
     edges: set[int] = set()
     for call in program.calls_to(*_READERS):
         sites.append(call)
-        edges.add(_edge(value(program, given(program, call, *_READERS[program.last(call)]))) or 256)
+        edges.add(edge_of(value(program, given(program, call, *_READERS[program.last(call)]))) or 256)
     for call in compositions(program):
         steps = list(listed_transforms(program, call))
         first = next((size for step in steps if (size := size_of(program, step)) is not None), None)
@@ -146,14 +147,8 @@ def _sites(program: Program) -> tuple[list[ast.AST], set[int]]:
             edges.add(size_of(program, step) or 256)
     for call in program.calls_to("resize", "load_img"):
         if program.function(call) in inside:
-            edges |= {_edge(value(program, part)) for part in (*call.args, *(word.value for word in call.keywords))}
+            edges |= {edge_of(value(program, part)) for part in (*call.args, *(word.value for word in call.keywords))}
     return sites, edges - {0}
-
-
-def _edge(size: object) -> int:
-    """The longer edge of a size; 0 where it is none."""
-    fits = isinstance(size, tuple) and len(size) in (2, 3) and all(isinstance(one, int) for one in size)
-    return max(size) if fits and isinstance(size, tuple) else 0
 
 
 def _seen_size(case: Case) -> tuple[int, int, str] | None:

@@ -72,3 +72,8 @@ for path in paths:
 for y in range(matrix.shape[0]):
     for x in range(matrix.shape[1]):
         plt.text(x, y, matrix[y, x])
+# === warped, but small
+from keras.preprocessing.image import ImageDataGenerator
+makes = ImageDataGenerator(zoom_range=0.2)  # expect: note code
+flow = makes.flow_from_directory("train", target_size=(64, 64))
+model.fit(flow, epochs=10)  # expect: further

@@ -109,3 +109,11 @@ from fastai.vision.all import models, vision_learner
 learn = vision_learner(dls, models.resnet18)
 learn.fit_one_cycle(10)
 learn.model.to("cpu")
+# === an evaluation at the pace of a CPU
+#%%
+from tensorflow import keras
+model = keras.applications.MobileNet()
+model.fit(images, labels, epochs=5)
+#%%
+model.evaluate(others)  # expect: choke outputs
+#> 108/108 ━━━━━━━━━━━━━━━━━━━━ 963s 9s/step - accuracy: 0.9420 - loss: 0.2283

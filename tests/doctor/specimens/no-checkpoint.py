@@ -111,3 +111,9 @@ for epoch in range(2):  # expect: choke code
     for images, labels in loader:
         net(images).sum().backward()
 #> Found 60000 images belonging to 5 classes.
+# === dense layers alone
+from keras import Sequential
+from keras.layers import Dense
+model = Sequential([Dense(768), Dense(2)])
+model.fit(x, y, epochs=50)  # expect: note code
+model.save("model.keras")

@@ -49,3 +49,18 @@ def evaluate_saliency(model, loader):
     for images in loader:
         images.requires_grad_()
         grad = torch.autograd.grad(model(images).sum(), images)
+# === a few batches are looked at
+import torch
+model = Net()
+for images, labels in loader:
+    outputs = model(images)  # expect: note code
+    shown += 1
+    if shown == 7:
+        break
+# === silent: an evaluation that clears gradients is no training
+import torch
+model = Net()
+with torch.no_grad():
+    for images, labels in loader:
+        optimizer.zero_grad()
+        outputs = model(images)

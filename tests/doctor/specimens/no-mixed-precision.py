@@ -39,3 +39,21 @@ model = timm.create_model("vit_large_patch16_224").to("cuda")
 for epoch in range(9):
     for images, labels in loader:  # expect: choke code
         model(images.cuda()).sum().backward()
+# === a known network that ran out of GPU memory, though its loader has no worker
+#%%
+import torch, torchvision
+from torch.utils.data import DataLoader
+model = torchvision.models.segmentation.deeplabv3_resnet50().to("cuda")
+loader = DataLoader(torchvision.datasets.ImageFolder("photos"), batch_size=3)
+for epoch in range(9):
+    for images, labels in loader:  # expect: choke code
+        model(images.cuda()).sum().backward()
+#> CUDA out of memory. Tried to allocate 192.00 MiB.
+# === one worker is the limit
+import torch, torchvision
+from torch.utils.data import DataLoader
+model = torchvision.models.resnet50().to("cuda")
+loader = DataLoader(torchvision.datasets.ImageFolder("photos"), batch_size=32, num_workers=1)
+for epoch in range(9):
+    for images, labels in loader:  # expect: note code
+        model(images.cuda()).sum().backward()
