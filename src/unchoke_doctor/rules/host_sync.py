@@ -102,7 +102,7 @@ def _reading(case: Case, training: Training, reads: list[ast.Call]) -> Hit:
         [*inner[:1], *reads],
         f"`{program.text((inner or reads)[0])}` makes the CPU wait for the GPU {often}{took}",
         "keep sums as tensors (`total += loss.detach()`) and read them once after the loop, or only every 50th step",
-        "choke" if (inner or len(reads) >= _MANY or short) and not case.waits_for_data else "note",
+        "choke" if inner or len(reads) >= _MANY or (short and not case.waits_for_data) else "note",
         reads_per_step=len(reads),
         step_s=step_s,
     )

@@ -62,8 +62,9 @@ def check(case: Case) -> Iterator[Hit]:
         long = True
     elif seconds is not None or epochs is not None:
         many = (epochs or 0) >= _MANY_EPOCHS[at_end] or (epochs or 0) * (case.outputs.images or 0) >= _MANY_IMAGES
-        dense = program.calls_to("Dense", "Linear") and not any(_NOT_DENSE.search(program.name(call)) for call in program.calls)
-        long = seconds >= _LONG_S[at_end] if seconds is not None else many and not dense
+        if many and seconds is None and program.calls_to("Dense", "Linear"):  # dense layers alone take minutes
+            many = any(_NOT_DENSE.search(program.name(call)) for call in program.calls)
+        long = seconds >= _LONG_S[at_end] if seconds is not None else many
     else:  # it goes through the data several times, though nothing here tells how often
         runs = not (training.chain and isinstance(training.chain[-1], FUNCTIONS))
         repeats = isinstance(training.node, ast.Call) or any(isinstance(part, LOOPS) for part in training.chain)

@@ -33,7 +33,7 @@ def check(case: Case) -> Iterator[Hit]:
         elif (loop := _loop_of_phases(program, call)) is not None:
             phases.setdefault(loop, []).append(call)
     for unit, calls in units.items():  # a single pass outside every loop, or a few, cost little
-        loops = [program.loop(call) for call in (calls[0], *program.callers(unit))]
+        loops = (program.loop(call) for call in (calls[0], *program.callers(unit)))
         again = any(loop is not None and not breaks_early(program, loop) for loop in loops)
         where, how, edits = "in this loop", "`with torch.inference_mode():` around the loop", tuple[Edit, ...]()
         if isinstance(unit, ast.FunctionDef):
