@@ -403,7 +403,8 @@ class Figures:
         A line such as `trainer.train()` holds the backward pass of lines in the forward pass: they come in its place.
         """
         groups = self.grouped(self.looks)
-        trainers = {group.place for group in groups if group.stage == "optimizer"}
+        own = {group.place for group in groups if group.source and any("backward" in name for name, _ in group.source.all_calls)}
+        trainers = {group.place for group in groups if group.stage == "optimizer"} - own
         held = {group.place: group.seconds for group in groups if group.stage == "backward" and group.place in trainers}
         again = per(sum(held.values()), sum(group.seconds for group in groups if group.stage == "forward"))
 
