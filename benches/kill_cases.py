@@ -81,6 +81,13 @@ CASES = (
     KillCase("profile-train", ["profile", "train", _PHOTOS, *_TINY, *_PLAIN, "--epochs", "3", *_TO_W]),
     KillCase("profile-script", ["profile", *_TO_W, "--", "python", f"{_INPUTS}/script.py"]),
     KillCase("export", ["runs", "export", "exp_1", "exported", *_TO_W], before=([*_FIT, "--epochs", "5"],)),
+    KillCase(
+        "export-onnx",
+        ["export", "exp_1", "--to", "exported", *_TO_W],
+        before=([*_FIT, "--epochs", "5"],),
+        needs=("onnx", "onnxruntime"),
+    ),
+    KillCase("curate", ["curate", "exp_1", *_TO_W], before=([*_FIT, "--epochs", "5"],)),
 )
 
 _SCRIPT = """
