@@ -13,6 +13,9 @@ Exits 1 when any round differed, failed, hung or left a process or a half-writte
 from __future__ import annotations
 
 import argparse
+import atexit
+import faulthandler
+import importlib.util
 import json
 import os
 import queue
@@ -23,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,8 +38,12 @@ from kill_cases import CASES, KillCase, make_inputs, outcome, tried_switches
 
 MARK = "UNCHOKE_KILLS"
 """Set in the environment of every process that is started, and so of those which these start."""
+_WARM = (
+    *("unchoke.cli.main", "unchoke.training.fit", "unchoke.training.evaluate", "unchoke.training.predict", "timm"),
+    *("unchoke.masks.segment_train", "unchoke.tuning.tune", "pyarrow.parquet", "safetensors.torch", "sqlite3", "rasterio"),
+)
 PATIENCE_S = 120.0
-GONE_WITHIN_S = 10.0
+GONE_WITHIN_S = 60.0
 MOST_KILLS = 4
 ENDINGS = {0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGHUP, 130}
 """How a disturbed command may end."""
@@ -229,11 +237,7 @@ class Attempt:
         self.stdout, self.stderr = said.with_suffix(".out"), said.with_suffix(".err")
         script = words[words.index("--") :] if "--" in words else []
         typed = [*words[: len(words) - len(script)], "--json", *script]
-        with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
-            command = [sys.executable, "-X", "faulthandler", "-m", "unchoke", *typed]
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, env=_environment(folder)
-            )
+        self.process = Forked(typed, folder, self.stdout, self.stderr)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self.process.pid, cores)
 
@@ -282,10 +286,79 @@ class Attempt:
         return told
 
 
+class Forked:
+    """A command as the console script runs it, forked from this process, which has imported the libraries and never used them."""
+
+    def __init__(self, words: list[str], folder: Path, out: Path, err: Path) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 70
+            try:
+                code = _be_the_command(words, folder, out, err)
+            finally:
+                os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self, seconds: float = PATIENCE_S) -> int:
+        until = time.monotonic() + seconds
+        while (code := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("unchoke", seconds)
+            time.sleep(0.01)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _be_the_command(words: list[str], folder: Path, out: Path, err: Path) -> int:
+    """The inside of the process: its exit code."""
+    os.chdir(folder)
+    os.environ.update(_environment(folder))
+    for place, number in ((os.devnull, 0), (out, 1), (err, 2)):
+        os.dup2(os.open(place, os.O_RDWR | os.O_CREAT), number)
+    sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
+    faulthandler.enable(sys.stderr)
+    sys.argv = ["unchoke", *words]
+    from unchoke.cli.main import main
+
+    try:
+        main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 70
+    finally:
+        atexit._run_exitfuncs()
+    return 0
+
+
+def warm_up() -> None:
+    """Import what is slow and starts no thread."""
+    from unchoke.core.torchvision_ready import prepare_torchvision
+
+    prepare_torchvision()
+    for name in _WARM:
+        if importlib.util.find_spec(name.partition(".")[0]):
+            importlib.import_module(name)
+
+
 def _environment(folder: Path) -> dict[str, str]:
     source = str(Path(__file__).resolve().parents[1] / "src")
-    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder / "tmp"), "HF_HUB_OFFLINE": "1", MARK: str(folder)}
+    path, scripts = (os.environ.get(name, "") for name in ("PYTHONPATH", "PATH"))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [source, path])), "TMPDIR": str(folder / "tmp"), "HF_HUB_OFFLINE": "1",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), scripts]), MARK: str(folder)}  # fmt: skip
 
 
 def left_processes(mark: str) -> list[str]:
@@ -413,6 +486,7 @@ def main() -> None:
     cases = [case for case in CASES if not names or case.name in names]
     if unknown := set(names) - {case.name for case in CASES}:
         raise SystemExit(f"no such command: {', '.join(sorted(unknown))}")
+    warm_up()
     campaign = Campaign(words.work, seed=words.seed, parallel=words.parallel)
     with ThreadPoolExecutor(words.parallel) as pool:
         made = dict(zip([case.name for case in cases], pool.map(campaign.reference, cases), strict=True))

@@ -186,7 +186,7 @@ _OF_RECORD = (
     "mistakes",
     "quarantine",
 )
-_TIMED = ("seconds", "expected_s", "extract_s", "train_s")
+_TIMED = ("seconds", "expected_s", "extract_s", "train_s", "file_s", "predict_s", "torch_s", "timings")
 _OF_DONE = ("job_id", "inputs", "output", "sha256", "size_bytes", "num_items", "num_failed", "failed_items")
 
 
@@ -219,7 +219,11 @@ def _contents(name: str, file: Path) -> dict[str, str]:
         return {re.sub(r"_\d{8}T[^_]*Z", "", name): _digest(_chosen(file, _OF_DONE))}
     if file.name == "record.json":
         return {name: _digest(_untimed(_chosen(file, _OF_RECORD)))}
-    if file.name in ("rung.json", "ladder.json", "history.json"):
+    if file.name == "MODEL_CARD.md":
+        return {
+            name: _digest([line for line in file.read_text(encoding="utf-8").splitlines() if "speed on the machine" not in line])
+        }
+    if file.name in ("rung.json", "ladder.json", "history.json", "model.json", "findings.json"):
         return {name: _digest(_untimed(json.loads(file.read_text(encoding="utf-8"))))}
     if file.suffix == ".db":
         return {name: _digest(_rows(file))}

@@ -157,7 +157,7 @@ def _remembered_for(workspace: Workspace, data: Any) -> dict[str, Any]:
     """What is remembered of this DATA (None: of whichever it is); `photos/` is `photos`, since completion adds the slash."""
     remembered = load_remembered(workspace)
     known = remembered.get("data", "")
-    if data is None or (isinstance(data, str) and known and _absolute(data) == _absolute(known)):
+    if data is None or (isinstance(data, str) and known and _absolute(data) == _absolute(str(known))):
         return remembered
     return {}
 

@@ -99,7 +99,8 @@ def prepare_engine(
     session.chose(keep_freed_memory())
     file, key = session.workspace.engines / rules.file, _key(session, network)
     earlier = kept_choice(session, network, rules)
-    tuning = EngineTuning(**earlier.get("how", {})) if earlier else _tuned(session, rules)
+    with checksums.making_sense(file):
+        tuning = EngineTuning(**earlier.get("how", {})) if earlier else _tuned(session, rules)
     build = partial(build_engine, session, network, sample=sample, tuning=tuning)
     if earlier:
         try:

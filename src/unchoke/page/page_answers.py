@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core.errors import DataError, UsageError
+from unchoke.core.checksums import making_sense
+from unchoke.core.errors import UsageError
 from unchoke.core.events import ignore
 from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.units import format_number
@@ -112,13 +113,8 @@ class PageAnswers:
         if stamp is None:
             return []
         if self._read[0] != stamp:
-            try:
+            with making_sense(file, try_=f"unchoke curate{out_option(self._workspace.root)}"):
                 self._read = (stamp, [DataFinding.from_dict(one) for one in parse_json(read_plain(file))["findings"]])
-            except (ValueError, KeyError, TypeError) as error:
-                again = f"unchoke curate{out_option(self._workspace.root)}"
-                raise DataError(
-                    f"{file} cannot be read as findings", code="unreadable-findings", why=str(error), try_=again
-                ) from error
         return self._read[1]
 
     def masks(self) -> list[SceneMask]:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from unchoke.core import listing
-from unchoke.core.errors import DataError
+from unchoke.core.checksums import making_sense
 from unchoke.core.findings import Finding, rank
 from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.record import RunRecord
@@ -136,30 +136,18 @@ def _linted(file: Path) -> dict[str, Any] | None:
     """What `unchoke lint … --out` found last; None where nothing was kept."""
     if not file.is_file():
         return None
-    try:
+    with making_sense(file, try_="type the lint command again"):
         kept = parse_json(read_plain(file))
         found = [describe_finding(Finding(**row)) for row in kept["findings"]]
         unread = [f"{one['path']}: {one['message']}" for one in kept["problems"]]
         told = {"command": shlex.join(["unchoke", "lint", *kept["words"]]), "when": moment(kept["when"])}
         return {**told, "items": found[:_MOST_LINTED], "num": len(found), "files": kept["files"], "unread": unread}
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{file} cannot be read", code="unreadable-findings", why=str(error), try_="type the lint command again"
-        ) from error
 
 
 def _found_in(file: Path) -> list[dict[str, Any]]:
     """What `unchoke profile -- …` found in a script, the worst first."""
-    try:
-        plain = parse_json(read_plain(file))
-        return [describe_finding(one) for one in rank([Finding(**row) for row in plain])]
-    except (ValueError, TypeError) as error:
-        raise DataError(
-            f"{file.name} of {file.parent.name} cannot be read",
-            code="unreadable-findings",
-            why=str(error),
-            try_="profile the script again",
-        ) from error
+    with making_sense(file, try_="profile the script again"):
+        return [describe_finding(one) for one in rank([Finding(**row) for row in parse_json(read_plain(file))])]
 
 
 def profile_page(request: Request) -> Response:

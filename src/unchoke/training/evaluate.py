@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core.checksums import verify
+from unchoke.core.checksums import damaged, verify
 from unchoke.core.clock import StageTimers
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
@@ -104,7 +104,10 @@ def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_ev
     with timers.stage("load"):
         found = find_run(run, out=out)
         found.refuse_masks("unchoke evaluate")
-        table = load_predictions(found.folder / "predictions.csv")
+        file, task = found.folder / "predictions.csv", found.record.task
+        table = load_predictions(file)
+        if task.kind == "classification" and (unknown := {*table["truth"]} - {*task.names}):
+            raise damaged(file, f"{found.record.run} knows no class {list_some(sorted(unknown))}")
         if not len(table):
             raise UsageError(
                 f"{found.record.run} has nothing to be judged by",
