@@ -18,7 +18,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # a pipe or a device
-            path.write_bytes(data)
+            with open(path, "wb", opener=None if os.name == "nt" else _open_if_read) as file:
+                file.write(data)
             return
         mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".unchoke-", suffix=".tmp")
@@ -51,18 +52,28 @@ def check_output(named: str | Path, option: str, sources: Iterable[str | Path]) 
     """Refuse, before any work, a file that cannot be written or that the command reads."""
     path = Path(named)
     why = ""
-    if path.is_dir():
-        why = "it is a folder"
-    elif path.exists() and any(Path(source).exists() and path.samefile(source) for source in sources):
-        why = "the command reads that file: it would be lost"
-    elif path.suffix == ".ipynb":
-        why = "a notebook is never written"
-    elif not os.access(next(parent for parent in path.absolute().parents if parent.exists()), os.W_OK):
-        why = "this user may not write there"
+    try:
+        if path.is_dir():
+            why = "it is a folder"
+        elif path.exists() and any(Path(source).exists() and path.samefile(source) for source in sources):
+            why = "the command reads that file: it would be lost"
+        elif path.suffix == ".ipynb":
+            why = "a notebook is never written"
+        elif not os.access(next(parent for parent in path.absolute().parents if parent.exists()), os.W_OK):
+            why = "this user may not write there"
+    except OSError as error:  # a name too long, a loop of links
+        why = error.strerror or str(error)
     if why:
         raise UsageError(
             f"cannot write {named}, named with {option}", code="output-not-writable", why=why, try_=f"{option} another-name"
         )
+
+
+def _open_if_read(name: str, flags: int) -> int:
+    """A pipe that nobody reads is refused, not waited for."""
+    handle = os.open(name, flags | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    return handle
 
 
 def _umask() -> int:

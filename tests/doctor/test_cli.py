@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def test_wrong_usage_exits_2(doctor: Typed, typed: str, code: str) -> None:
 
 
 def test_unwritable_report_exits_2(doctor: Typed, slow_script: Path, tmp_path: Path) -> None:
-    for to in (tmp_path, slow_script):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for to in (tmp_path, slow_script, pipe, "x" * 300):
         assert "[output-not-writable]" in doctor("lint", slow_script, "--output", to).stderr
     assert slow_script.read_text() == SLOW
 

@@ -180,6 +180,13 @@ def test_only_one_place_has_pillow_open_pictures(module: str) -> None:
 
 
 @modules
+def test_only_one_place_parses_json(module: str) -> None:
+    """Nested deeply enough, any text makes `json.loads` raise a RecursionError."""
+    found = [f"{relative(module)}:{node.lineno} {name}" for name, node in calls(module) if name in ("json.load", "json.loads")]
+    assert not found or relative(module) == "core/input_file.py", found
+
+
+@modules
 def test_only_the_console_prints(module: str) -> None:
     named = {
         "print",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import re
 import shlex
 import zipfile
@@ -24,7 +23,7 @@ from typing import IO, Any
 from unchoke.core import atomic
 from unchoke.core.errors import DamagedFile
 from unchoke.core.fingerprint import digest_bytes, digest_file
-from unchoke.core.input_file import open_plain
+from unchoke.core.input_file import open_plain, parse_json
 
 CHECKSUMS = "SHA256SUMS"
 Sums = dict[str, tuple[str, ...]]
@@ -126,7 +125,7 @@ def load_checked_json(path: Path, *, try_: str = "") -> Any:
     """The value in a JSON file, as it was written."""
     data = read_checked(path, try_=try_)
     with making_sense(path, try_=try_):
-        return json.loads(data)
+        return parse_json(data)
 
 
 def recall_json(path: Path, warn: Callable[[str], object]) -> dict[str, Any]:

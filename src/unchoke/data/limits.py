@@ -5,7 +5,6 @@ In: a folder's files by name, or a table's columns. Out: an error, or nothing. T
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from unchoke.core.errors import UnchokeError, UsageError
 from unchoke.core.image_names import suffix_of
+from unchoke.core.input_file import parse_json
 from unchoke.core.remote import DataPlace
 from unchoke.core.units import format_count
 from unchoke.data.image_files import FolderFiles
@@ -135,7 +135,7 @@ def _kind_of_json(place: DataPlace) -> str:
         data = place.read_bytes()
         if len(data) > _MOST_BYTES or not any(mark in data for mark in (b'"annotations"', b'"shapes"')):
             return ""
-        found = json.loads(data)
+        found = parse_json(data)
     except (OSError, ValueError, UnchokeError):
         return ""
     if not isinstance(found, dict):

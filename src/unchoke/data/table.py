@@ -8,7 +8,6 @@ column means what is decided in `columns`.
 from __future__ import annotations
 
 import codecs
-import json
 import math
 import re
 from collections import Counter
@@ -25,7 +24,7 @@ from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
-from unchoke.core.input_file import open_plain, refuse_special, size_and_time
+from unchoke.core.input_file import open_plain, parse_json, refuse_special, size_and_time
 from unchoke.core.remote import DataPlace
 from unchoke.core.stores import explain, stat_url
 from unchoke.core.units import format_bytes, format_count
@@ -151,11 +150,11 @@ def _read_json(path: DataPlace) -> pd.DataFrame:
     text, encoding = _decode(path)
     try:
         if path.suffix.lower() == ".json":
-            found = json.loads(text)
+            found = parse_json(text)
             if isinstance(found, dict) and not any(isinstance(value, dict | list) for value in found.values()):
                 found = [{"file_name": name, "label": value} for name, value in found.items()]
         else:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            found = [parse_json(line) for line in text.splitlines() if line.strip()]
         if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
             raise ValueError("it is no list of objects, each with the same keys")
     except ValueError as error:
@@ -311,7 +310,7 @@ def _unpack(path: DataPlace, file: Any, column: str, below: Path) -> tuple[Path,
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     """The class names that Hugging Face keeps beside columns of numbers."""
     try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, ValueError, TypeError):
         return {}
     named = {name: one.get("feature", one) if isinstance(one, dict) else {} for name, one in features.items()}

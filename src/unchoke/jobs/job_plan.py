@@ -21,6 +21,7 @@ from pathlib import Path
 from unchoke.core.checksums import has_checksum, open_checked, write_checked_pieces
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import parse_json
 from unchoke.core.workspace import safe_name, stays_below
 from unchoke.jobs.name_places import Places
 
@@ -57,11 +58,11 @@ class Job:
 
     @property
     def items(self) -> tuple[str, ...]:
-        return tuple(json.loads(self.items_json))
+        return tuple(parse_json(self.items_json))
 
     @property
     def contents(self) -> tuple[str, ...]:
-        return tuple(json.loads(self.contents_json))
+        return tuple(parse_json(self.contents_json))
 
 
 def plan_jobs(

@@ -19,7 +19,7 @@ from typing import Any
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.fingerprint import digest_file
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, load_jobs, plan_jobs, save_jobs
 from unchoke.jobs.records import DONE, FAILED, PREFIX, DoneRecord, JobResult, job_of_record, record_name
 
@@ -201,7 +201,7 @@ class JobQueue:
         """The record that says the job is done, if it is about the job as it is planned and its artefact is as it says."""
         for name in self._names(job, DONE):
             try:
-                record = DoneRecord.from_dict(json.loads(read_plain(self.folder / name)))
+                record = DoneRecord.from_dict(parse_json(read_plain(self.folder / name)))
             except FileNotFoundError:  # the driver replaced it since the folder was listed
                 self._records[job.job_id].remove(name)
                 continue

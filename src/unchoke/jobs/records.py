@@ -19,6 +19,7 @@ from typing import Any
 
 from unchoke.core.checksums import making_sense, read_checked, write_checked
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import parse_json
 
 PREFIX = "job_"
 DONE = ".done"
@@ -61,7 +62,7 @@ class DoneRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `seal` is a checksum of the others."""
-        plain = json.loads(json.dumps(asdict(self)))
+        plain = parse_json(json.dumps(asdict(self)))
         return {**plain, "seal": digest(plain)}
 
     @classmethod

@@ -11,7 +11,6 @@ checksum is compared the first time it is read, so that a crash of the whole mac
 
 from __future__ import annotations
 
-import json
 import threading
 import zlib
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from unchoke.core import atomic, listing
 from unchoke.core.errors import UsageError
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 
 Pixels = NDArray[np.uint8]
 RECORD = np.dtype(
@@ -245,7 +244,7 @@ def held_bytes(folder: Path) -> int:
 def _read_json(path: Path) -> dict[str, Any]:
     """The object in the file, or an empty one where there is none worth the name."""
     try:
-        value = json.loads(read_plain(path))
+        value = parse_json(read_plain(path))
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -25,6 +25,7 @@ from unchoke.core.checksums import damaged, making_sense
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import parse_json
 from unchoke.core.metrics import BEST_BY, find_metric, metric_order
 from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun, stored_versions
 from unchoke.core.remembered import DIVIDING
@@ -162,7 +163,7 @@ class ExperimentStore:
                 if not _NAME.fullmatch(row[1]):
                     raise ValueError(f"{row[1]!r} is no name of a run")
             rows = [dict(zip(_RUN_COLUMNS, row, strict=True)) for row in found]
-            return [RunRow(**{**row, "settings": json.loads(row["settings"]), "data": json.loads(row["data"])}) for row in rows]
+            return [RunRow(**{**row, "settings": parse_json(row["settings"]), "data": parse_json(row["data"])}) for row in rows]
 
     def run(self, name: str | int) -> RunRow:
         """One run by name (``exp_3``), number (``3``), ``latest`` or ``best``."""
@@ -236,7 +237,7 @@ class ExperimentStore:
     def choices(self, run: RunRow) -> list[Choice]:
         """What the run chose, in the order it was recorded: a resumed run keeps to it."""
         found = self._select("SELECT name, value, reason, evidence FROM choices WHERE run = ? ORDER BY place", (run.number,))
-        return [Choice(name, json.loads(value), reason, json.loads(evidence)) for name, value, reason, evidence in found]
+        return [Choice(name, parse_json(value), reason, parse_json(evidence)) for name, value, reason, evidence in found]
 
     def _values(self, metric: str, *, split: str) -> list[tuple[RunRow, float]]:
         """Finished runs with their value of a metric, where they have one."""

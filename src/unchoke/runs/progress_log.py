@@ -7,7 +7,6 @@ thousand of them. It is only a window: nothing is gone on with from it, and a li
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from unchoke.core.events import Event, OnEvent, Progress, StageDone, StageStarted
-from unchoke.core.input_file import open_plain
+from unchoke.core.input_file import open_plain, parse_json
 from unchoke.core.workspace import Workspace
 from unchoke.runs.report.json import dump_line, parse_event, to_jsonable
 
@@ -141,14 +140,14 @@ class ProgressReader:
 
 def _process_of(head: bytes) -> int:
     try:
-        return int(json.loads(head)["pid"])
+        return int(parse_json(head)["pid"])
     except (ValueError, KeyError, TypeError):
         return 0
 
 
 def _parse(line: bytes) -> ToldEvent | None:
     try:
-        found: Any = json.loads(line)
+        found: Any = parse_json(line)
         event = parse_event(found)
         return None if event is None else ToldEvent(float(found["at_s"]), event)
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -7,7 +7,6 @@ only a memory: without it a run is the same and its report has the time of the l
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -19,7 +18,7 @@ from unchoke.core import atomic
 from unchoke.core.clock import StageTimers
 from unchoke.core.events import Event, OnEvent
 from unchoke.core.fingerprint import digest
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.settings import OPTIONS, Settings
 
 Seconds = dict[str, float]
@@ -104,7 +103,7 @@ def _load(file: Path) -> dict[str, list[dict[str, Any]]]:
             key: [
                 {"run": str(one["run"]), "timings": {stage: _seconds(s) for stage, s in one["timings"].items()}} for one in held
             ]
-            for key, held in json.loads(read_plain(file)).items()
+            for key, held in parse_json(read_plain(file)).items()
         }
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return {}

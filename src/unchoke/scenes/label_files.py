@@ -7,7 +7,6 @@ are called and painted. Files that hold class numbers already stay as they are; 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, DataError, UsageError, list_some
 from unchoke.core.fingerprint import digest
 from unchoke.core.image_names import suffix_of
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.remote import locate
 from unchoke.core.units import format_count
 from unchoke.core.urls import is_url
@@ -343,7 +342,7 @@ def _from_coco(session: Session, scanned: ScannedScenes, files: Sequence[Path]) 
     boxes_alone = 0
     for file in files:
         try:
-            content = json.loads(read_plain(file))
+            content = parse_json(read_plain(file))
             categories |= {int(one["id"]): str(one["name"]) for one in content["categories"]}
             of_file = {one["id"]: one for one in content["images"]}
             for one in of_file.values():

@@ -7,7 +7,6 @@ Watching reads those files and looks whether the process is there; it never touc
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any, Literal
 from unchoke.core import atomic, checksums, listing
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import OnEvent
+from unchoke.core.input_file import parse_json
 from unchoke.core.record import Interval, RunRecord
 from unchoke.core.remembered import resolve_settings
 from unchoke.core.remote import locate
@@ -298,7 +298,7 @@ def _follow(detached: BackgroundRun, *, until: Callable[[], bool] = lambda: Fals
 def _parsed(line: str) -> dict[str, Any]:
     """A line of ours as a dictionary; anything a library printed is nothing."""
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:
         return {}
     return found if isinstance(found, dict) and "schema" in found else {}

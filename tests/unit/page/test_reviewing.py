@@ -139,8 +139,9 @@ def test_keys_for_all_or_the_likeliest_classes() -> None:
     assert len(chosen) == 9
 
 
-def test_findings_that_cannot_be_read_are_told_of(reviewed: Path) -> None:
-    (reviewed / "curation" / "findings.json").write_text("{}")
+@pytest.mark.parametrize("text", ["{}", '{"findings": [1]}', "[" * 100_000], ids=["nothing", "a number", "deep"])
+def test_findings_that_cannot_be_read_are_told_of(reviewed: Path, text: str) -> None:
+    (reviewed / "curation" / "findings.json").write_text(text)
     answer = guest(reviewed).get("/review")
     assert answer.status_code == 400
     assert "unchoke curate" in answer.text

@@ -20,6 +20,7 @@ from unchoke.core import atomic, checksums
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
+from unchoke.core.input_file import parse_json
 
 if TYPE_CHECKING:
     from unchoke.core.record import RunRecord
@@ -101,7 +102,7 @@ def load_record(path: Path) -> RunRecord:
     from unchoke.core.record import RunRecord
 
     try:
-        plain = json.loads(checksums.read_checked(path, try_=WRITE_AGAIN))
+        plain = parse_json(checksums.read_checked(path, try_=WRITE_AGAIN))
     except FileNotFoundError:
         raise _unusable(path, "there is no such file: the run has not finished, or its folder was moved") from None
     except (ValueError, RecursionError) as error:

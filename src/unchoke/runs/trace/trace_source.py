@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unchoke.core.errors import DataError, UsageError
-from unchoke.core.input_file import refuse_special
+from unchoke.core.input_file import parse_json, refuse_special
 from unchoke.core.units import format_count
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON = "operator", "annotation", "runtime", "python"
@@ -247,7 +247,7 @@ def _load_events(path: Path) -> tuple[Mapping[str, Any], Sequence[dict[str, Any]
     try:
         refuse_special(path)
         packed = path.read_bytes()
-        value = json.loads(gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed)
+        value = parse_json(gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed)
     except FileNotFoundError:
         why = "a trace is one file that torch.profiler wrote"
         try_ = "name a *.pt.trace.json file; those of unchoke's own runs lie in logs/profiler/ of the workspace"

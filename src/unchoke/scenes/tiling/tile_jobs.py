@@ -8,7 +8,6 @@ sent them once.
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,7 +23,7 @@ from unchoke.core.checksums import verify_archive
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, MachineError
 from unchoke.core.fingerprint import digest
-from unchoke.core.input_file import read_plain
+from unchoke.core.input_file import parse_json, read_plain
 from unchoke.core.units import format_bytes
 from unchoke.data.file_findings import measure_room
 from unchoke.jobs.cluster.file_transfer import marked
@@ -171,7 +170,7 @@ def _missing_tile(folder: Path, record: StripRecord, done: DoneRecord) -> str | 
 def load_strip(file: Path) -> StripRecord | None:
     """What a strip's artefact holds; None for one that is gone or cannot be read, which the queue's checksum shows as well."""
     try:
-        found = json.loads(read_plain(file))
+        found = parse_json(read_plain(file))
         tiles = tuple(TileRecord.from_dict(tile) for tile in found["tiles"])
         return StripRecord(tiles, str(found["failed"]), str(found["path"]))
     except (OSError, ValueError, KeyError, TypeError):

@@ -8,7 +8,6 @@ everything alone and hands the job to the others, who do nothing else and write 
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import tempfile
@@ -26,6 +25,7 @@ from unchoke.core import atomic
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some
 from unchoke.core.events import OnEvent, ignore
+from unchoke.core.input_file import parse_json
 from unchoke.core.temporary_folders import scratch_folder
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
@@ -151,7 +151,7 @@ def _take_end(folder: Path) -> Timeline | None:
     file = folder / _ENDED
     if not file.exists():
         return None
-    found = json.loads(file.read_text(encoding="utf-8"))
+    found = parse_json(file.read_text(encoding="utf-8"))
     file.unlink()
     if "error" in found:
         kinds: dict[str, type[UnchokeError]] = {one.__name__: one for one in (DataError, MachineError, UsageError, Interrupted)}
@@ -176,7 +176,7 @@ def _following(lines: Path, on_event: OnEvent) -> Iterator[None]:
             while True:
                 last = ended.is_set()
                 for line in file.readlines():
-                    if (event := parse_event(json.loads(line))) is not None:
+                    if (event := parse_event(parse_json(line))) is not None:
                         on_event(event)
                 if last:
                     return

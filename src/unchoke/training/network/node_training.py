@@ -8,7 +8,6 @@ last checkpoint with a larger share of the same global batches
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UnchokeError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent
+from unchoke.core.input_file import parse_json
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, WorkerDied
@@ -140,7 +140,7 @@ class NodeTraining:
 
     def _pass_on(self, outcome: Outcome[Any, Any]) -> None:
         for line in outcome.value or []:
-            if (event := parse_event(json.loads(line))) is not None:
+            if (event := parse_event(parse_json(line))) is not None:
                 self.on_event(event)
 
     def _refuse_lost(self, team: Team) -> None:
