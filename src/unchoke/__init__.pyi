@@ -260,6 +260,8 @@ def detach(
 def doctor(
     *,
     folder: str | Path = ".",
+    report: str | Path | None = None,
+    on_event: OnEvent | None = None,
     precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
     device: str | None = None,
     workers: int | None = None,

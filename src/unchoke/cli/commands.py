@@ -62,12 +62,24 @@ def root(
 
 
 @command(app, "doctor", "What this machine is, and what was chosen for it.", _BEGIN)
-def doctor(**typed: Any) -> Result:
+def doctor(
+    console: Console,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            help="Measure what unchoke does here, in some ten minutes, and write it to this JSON file, without names and paths: "
+            "engines, training, a kill, memory. Send it with a report of a problem.",
+        ),
+    ] = None,
+    **typed: Any,
+) -> Result:
     """This machine: what it is, and what was chosen for it, each with its reason."""
     from unchoke.machine.doctor import render_doctor
 
-    report = unchoke.doctor(**typed)
-    return PlainResult(report.to_dict(), render_doctor(report))
+    found = unchoke.doctor(report=report, on_event=console.on_event, **typed)
+    return PlainResult(found.to_dict(), render_doctor(found) + (f"\nreport  {report}\n" if report else ""))
 
 
 @command(app, "check", "Is this data sound? Exits 1 on errors.", _BEGIN)

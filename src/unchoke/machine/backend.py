@@ -42,6 +42,12 @@ def torch_device(policy: Policy | str) -> torch.device:
     return torch.device(policy if isinstance(policy, str) else policy.device)
 
 
+def head_device(policy: Policy) -> torch.device:
+    """Where heads are trained on features: on MPS, which has no float64 to solve them in, by the CPU."""
+    device = torch_device(policy)
+    return torch_device("cpu") if device.type == "mps" else device
+
+
 def torch_dtype(policy: Policy | str) -> torch.dtype:
     """The dtype of a policy, or of a name: "float32", "bfloat16" or "float16"."""
     import torch

@@ -6,6 +6,7 @@ libraries in scripts beside unchoke or between the nodes.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -17,11 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unchoke.core.events import OnEvent, ignore
 from unchoke.core.findings import Finding
+from unchoke.core.output_file import output_file
 from unchoke.core.units import format_bytes, format_count
 from unchoke.jobs.cluster.connection import cluster_at, leave_cluster
 from unchoke.jobs.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
 from unchoke.machine.detect import detect_machine, package_version
+from unchoke.machine.evidence import gather_evidence
 from unchoke.machine.machine_facts import MachineFacts
 from unchoke.machine.policy import Policy, choose_policy
 from unchoke.runs.report.layout import columns
@@ -50,11 +54,21 @@ class DoctorReport:
         return {**own, "nodes": [node.to_dict() for node in self.nodes]} if self.nodes else own
 
 
-def doctor(*, folder: str | Path = ".", on: str | None = None, **options: Any) -> DoctorReport:
+def doctor(
+    *,
+    folder: str | Path = ".",
+    report: str | Path | None = None,
+    on: str | None = None,
+    on_event: OnEvent | None = None,
+    **options: Any,
+) -> DoctorReport:
     """This machine: what it is, and what was chosen for it, each with its reason. Changes nothing.
 
     Args:
         folder: Which disk is meant.
+        report: A file for what unchoke does here, measured in some ten minutes: engines, training, a kill, memory. It holds
+            no names and no paths, and is meant to be sent.
+        on_event: Called with what is measured, while it is.
 
     Returns:
         The facts of the machine and the policy chosen for it.
@@ -74,7 +88,12 @@ def doctor(*, folder: str | Path = ".", on: str | None = None, **options: Any) -
             leave_cluster()
         unsound = find_fault()
     findings = [*([unsound] if unsound else []), *(diagnose_nodes(nodes) if nodes else ())]
-    return DoctorReport(facts, policy, nodes, findings)
+    found = DoctorReport(facts, policy, nodes, findings)
+    if report is not None:
+        to = output_file(report, option="--report", example="report.json")
+        evidence = gather_evidence(found.to_dict(), policy.engine, policy.device, on_event or ignore)
+        to.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n")
+    return found
 
 
 def render_doctor(report: DoctorReport, *, width: int = 110) -> str:

@@ -22,7 +22,7 @@ from unchoke.core.settings import HeadKind, Settings
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
-from unchoke.machine.backend import is_cpu, one_thread, torch_device
+from unchoke.machine.backend import head_device, is_cpu, one_thread
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.policy import CLAIMED
 from unchoke.runs.report.summary import describe_config
@@ -60,7 +60,7 @@ class HeadTrainer:
         self.detail = f"{format_count(len(self._configs), 'head')}, {format_count(session.settings.epochs, 'epoch')}"
 
     def train(self, folder: Path) -> TrainingOutcome:
-        session, device = self._session, torch_device(self._session.policy)
+        session, device = self._session, head_device(self._session.policy)
         profiler = session.profiler or NO_PROFILER
         session.chose(
             Choice("head_threads", usable_cores(), "linear heads are solved on all cores, others trained on one", CLAIMED)
@@ -128,7 +128,7 @@ def _winner(result: TrainResult) -> Choice:
 
 def warm_up_heads(session: Session) -> Steps[None]:
     """For a `Prefetch` beside extraction: on a GPU, the kernels that training heads will need; nothing on a CPU."""
-    device = torch_device(session.policy)
+    device = head_device(session.policy)
     if not is_cpu(device):
         warm_heads(device, [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="gentle")])
     yield "heads"
