@@ -236,7 +236,7 @@ def _explained(text: str, *, as_json: bool) -> bool:
     """Three lines of an error, a usage text, a list of findings, or rows that failed."""
     if as_json:
         return '"why"' in text or '"findings"' in text or '"failed"' in text or "Usage:" in text or _three_lines(text)
-    named = r"^error +[\w-]+: |^failed\t|: not read: "
+    named = r"^error +[\w-]+: |^failed\t|^\S.*\bnot read: "
     return _three_lines(text) or "Usage:" in text or bool(re.search(named, text, re.MULTILINE))
 
 

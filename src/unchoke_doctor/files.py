@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unchoke_doctor.errors import UsageError
 
+_STREAMS = (os.devnull, "/dev/tty", "/dev/stdout", "/dev/stderr")
+
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path`, through a temporary file beside it; a link stays a link, and the file keeps its mode."""
-    path = Path(os.path.realpath(path))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # a pipe or a device
             with open(path, "wb", opener=None if os.name == "nt" else _open_if_read) as file:
                 file.write(data)
             return
+        path = Path(os.path.realpath(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".unchoke-", suffix=".tmp")
         try:
@@ -51,10 +55,15 @@ def write_json(path: Path, value: Any) -> None:
 def check_output(named: str | Path, option: str, sources: Iterable[str | Path]) -> None:
     """Refuse, before any work, a file that cannot be written or that the command reads."""
     path = Path(named)
-    why = ""
+    why, device = "", False
     try:
+        with suppress(FileNotFoundError):
+            mode = path.stat().st_mode
+            device = stat.S_ISBLK(mode) or stat.S_ISCHR(mode)
         if path.is_dir():
             why = "it is a folder"
+        elif device and not any(path.samefile(one) for one in _STREAMS if Path(one).exists()):
+            why = "it is a device, and what lies there would be overwritten"
         elif path.exists() and any(Path(source).exists() and path.samefile(source) for source in sources):
             why = "the command reads that file: it would be lost"
         elif path.suffix == ".ipynb":

@@ -4,8 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from errors import refused
 from unchoke.machine.doctor import DoctorReport, doctor, render_doctor
+from unchoke.machine.evidence import _without_names
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 from unchoke.machine.policy import choose_policy
 
@@ -27,6 +30,27 @@ def test_report_holds_facts_and_choices(tmp_path: Path) -> None:
 def test_the_doctor_refuses_a_device_that_is_not_here() -> None:
     with refused("device-not-available", "cuda:99"):
         doctor(device="cuda:99")
+
+
+def test_a_report_holds_no_names_and_no_paths(tmp_path: Path) -> None:
+    there = {"a": str(tmp_path / "photos"), "b": str(Path.home() / "x")}
+    told = _without_names(json.dumps(there), tmp_path)
+    assert not any(name in told for name in (str(tmp_path), str(Path.home())))
+    assert json.loads(told)["a"].startswith("FOLDER")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with refused("output-not-writable", "--report"):
+        doctor(device="cpu", report=tmp_path)
+
+
+@pytest.mark.campaign
+def test_the_whole_report(tmp_path: Path) -> None:
+    doctor(device="cpu", report=tmp_path / "report.json")
+    told = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["measured"]
+    killed = told.pop("network, killed and resumed")
+    assert killed["same_weights"] and killed["resumed"]["exit"] == 0
+    assert {name: part["exit"] for name, part in told.items()} == dict.fromkeys(told, 0)
 
 
 def render(facts: MachineFacts, *, width: int = 110) -> str:

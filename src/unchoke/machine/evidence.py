@@ -87,13 +87,13 @@ def _make_photos(folder: Path) -> None:
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name / f"{index:03d}.jpg", quality=90)
 
 
-def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
+def _start(folder: Path, *words: str, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "unchoke", *words, "--json"],
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
         encoding="utf-8",
         errors="replace",
@@ -128,13 +128,12 @@ def _run(folder: Path, *words: str) -> dict[str, Any]:
 def _killed(folder: Path, *words: str) -> dict[str, Any]:
     """The same training, killed once it has written a checkpoint, and then to its end: whether its weights are the same."""
     until_s = time.monotonic() + _LIMIT_S
-    with _start(folder, *words, "--out", "killed") as process:
+    with _start(folder, *words, "--out", "killed", output=subprocess.DEVNULL) as process:
         checkpoint = folder / "killed" / "experiments" / "exp_1" / "checkpoints" / "last.pt"
         while process.poll() is None and not checkpoint.exists() and time.monotonic() < until_s:
             time.sleep(0.05)
         in_time = process.poll() is None
         process.kill()
-        process.communicate()
     resumed, whole = _run(folder, *words, "--out", "killed"), _run(folder, *words, "--out", "whole")
     return {"killed_in_time": in_time, "same_weights": resumed.get("weights") == whole.get("weights"), "resumed": resumed}
 

@@ -8,6 +8,7 @@ its own among its `scripts`, on the cells and lines where it stands. Knows nothi
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import json
 import re
@@ -113,6 +114,8 @@ class SourceFile:
 def read_source(path: str | Path) -> SourceFile:
     """Read the file at `path`. A file that cannot be opened is a usage error; what is in it never is."""
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise OSError(errno.ENXIO, "it is a folder, a pipe or a device")
         data = Path(path).read_bytes()
     except OSError as error:
         code = "no-such-file" if isinstance(error, FileNotFoundError) else "unreadable-file"

@@ -216,11 +216,11 @@ def _refuse_silence(where: str) -> None:
     host, _, port = where.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN_S).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second: no name of a machine is that long
         raise MachineError(
             f"nothing answers at {where}",
             code="cluster-silent",
-            why=f"{error.strerror or error}",
+            why=getattr(error, "strerror", None) or str(error),
             try_="`ray start --head` on that machine, or another address with --on",
         ) from error
 
