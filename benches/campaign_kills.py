@@ -237,6 +237,8 @@ class Attempt:
         self.stdout, self.stderr = said.with_suffix(".out"), said.with_suffix(".err")
         script = words[words.index("--") :] if "--" in words else []
         typed = [*words[: len(words) - len(script)], "--json", *script]
+        self.stdout.touch()  # a process may be killed before it opens them
+        self.stderr.touch()
         self.process = Forked(typed, folder, self.stdout, self.stderr)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self.process.pid, cores)
