@@ -70,7 +70,7 @@ def test_the_stand_in_refuses_what_mps_refuses(device: Path) -> None:
 def test_heads_on_features_and_what_reads_them(place: scene.Place, device: Path, tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "w")]
     assert unchoke(device, "fit", *place.fit_args(tmp_path / "w", "--device", "mps"))["metrics"]
-    assert unchoke(device, "predict", "exp_1", str(place.photos), "--device", "mps", *out)["num_done"] == 120
+    assert len(unchoke(device, "predict", "exp_1", str(place.photos), "--device", "mps", *out)["predictions"]) == 120
 
 
 @pytest.mark.parametrize("room_bytes", [pytest.param(20_000_000, marks=pytest.mark.campaign), 3_500_000])

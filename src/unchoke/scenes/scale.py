@@ -43,7 +43,7 @@ class SceneScale:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SceneScale:
         """What `to_dict` gave."""
-        return cls(values["kind"], tuple(values["divide"]), tuple(values["low"]))
+        return cls(values["kind"], *(tuple(map(float, values[name])) for name in ("divide", "low")))
 
 
 def measure_scale(facts: SceneFacts, how: str, *, pool: HandlePool, threads: int = 1) -> SceneScale:
