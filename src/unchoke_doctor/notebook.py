@@ -8,6 +8,7 @@ kept as JSON below `logs/notebook/` of the workspace.
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections import Counter
@@ -161,7 +162,7 @@ def notebook(
         2
     """
     path, page = Path(path), Path(html) if html is not None else None
-    page = page / f"{Path(path).stem}.html" if page is not None and page.is_dir() else page
+    page = page / f"{Path(path).stem}.html" if page is not None and os.path.isdir(page) else page  # noqa: PTH112  never raises
     if page is not None:
         check_output(page, "--html", [path])
     if steps is not None and not run:
