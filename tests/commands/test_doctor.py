@@ -39,7 +39,7 @@ def test_a_report_holds_no_names_and_no_paths(tmp_path: Path) -> None:
     assert json.loads(told)["a"].startswith("FOLDER")
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_unwritable_report_is_refused_at_once(tmp_path: Path) -> None:
     with refused("output-not-writable", "--report"):
         doctor(device="cpu", report=tmp_path)
 
