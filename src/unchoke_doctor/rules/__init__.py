@@ -142,6 +142,10 @@ class Case:
         return max(shown) if shown and max(shown) < epochs else None
 
     @cached_property
+    def has_older(self) -> bool:
+        return any(map(self.is_older, self.trainings))
+
+    @cached_property
     def large_network(self) -> str:
         """The name of a large network in the code."""
         found = _LARGE_NETWORK.search(self.texts)
@@ -217,8 +221,7 @@ class Case:
             "why_note": self.little or None,
         }
         evidence = {key: item for key, item in (seen | figures).items() if item is not None}
-        told = f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None else ""
-        told = "" if any(map(self.is_older, self.trainings)) else told
+        told = f"; the saved outputs show {format_seconds(epoch)} per epoch" if epoch is not None and not self.has_older else ""
         rests_on: Basis = basis or ("outputs" if self.little or epoch is not None else "code")
         first, *further = dict.fromkeys(nodes)
         return Hit(
