@@ -94,7 +94,7 @@ def test_a_run_that_was_judged_on_nothing_says_so(own_photos: Path, tiny_weights
 def test_a_blend_is_judged_only_with_all_its_models(
     photos: Path, tiny_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rungs, "_candidates", lambda settings: [])
+    monkeypatch.setattr(rungs, "_candidates", lambda settings, pace: [])
     common: dict[str, Any] = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1, "minutes": 5.0}
     result = fit(str(photos), out=tmp_path / "out", on_event=ignore, **common)
     assert result.run_record.memory.planned_bytes is None
