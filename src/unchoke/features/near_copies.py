@@ -26,7 +26,7 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 NEAREST = 4
 _SMALL_PX = 16
 _BLOCK = 1024
-_ALIKE, _ALIKE_APART = 0.9, 0.8
+_ALIKE, _ALIKE_APART = 0.9, 0.75
 """Least correlation of details: as they are, and without what is common to the data (benches/bench_curate.py, copies)."""
 _LEAST_LOOK = 0.6
 _LEAST_COSINE, _LEAST_PROFILE, _LOOK_ALIKE, _CROPPED = 0.7, 1.2, 0.9, 0.88

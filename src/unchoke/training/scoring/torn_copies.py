@@ -1,7 +1,7 @@
 """Photos of one split that are nearly the same as photos of another: a score that counted them would measure memory.
 
 In: samples that can be read, their contents and features. Out: contents, equal for nearly the same photos, and findings. What
-looks like what is found in `features/near_copies.py`, in about a second for 10,000 photos once their looks are kept.
+looks like what is found in `features/near_copies.py`, in some ten seconds of the processor for 10,000 photos.
 """
 
 from __future__ import annotations
