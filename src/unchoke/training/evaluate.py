@@ -106,8 +106,6 @@ def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_ev
         found.refuse_masks("unchoke evaluate")
         file, task = found.folder / "predictions.csv", found.record.task
         table = load_predictions(file)
-        if task.kind == "classification" and (unknown := {*table["truth"]} - {*task.names}):
-            raise damaged(file, f"{found.record.run} knows no class {list_some(sorted(unknown))}")
         if not len(table):
             raise UsageError(
                 f"{found.record.run} has nothing to be judged by",
@@ -115,6 +113,8 @@ def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_ev
                 why="all of its samples were trained on: there was neither a val nor a test split",
                 try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
             )
+        if task.kind == "classification" and (unknown := {*table["truth"]} - {*task.names}):
+            raise damaged(file, f"{found.record.run} knows no class {list_some(sorted(unknown))}")
         run_models, problem, weights = _open_run(found, table, listener)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):

@@ -261,12 +261,12 @@ def _load_events(path: Path) -> tuple[Mapping[str, Any], Sequence[dict[str, Any]
         raise _damaged(path, error.strerror or str(error)) from None
     except UnicodeDecodeError:
         raise _damaged(path, "it is not text") from None
-    except RecursionError:
-        raise _damaged(path, "its values lie too deep inside each other for a trace") from None
     except json.JSONDecodeError as error:
         cut = error.pos >= len(error.doc.rstrip()) - 1 or error.msg.startswith("Unterminated")
         why = "it ends in the middle: the program was stopped while it wrote the file" if cut else f"it is no valid JSON: {error}"
         raise _damaged(path, why) from None
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None
     head = value if isinstance(value, dict) else {}
     found = value.get("traceEvents") if isinstance(value, dict) else value
     if not isinstance(found, list):
