@@ -10,7 +10,7 @@ from pathlib import Path
 
 def run_without_browser(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     tests = Path(__file__).with_name("test_trace_browser.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "diff or overview", str(tests)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "drawn or sort", str(tests)]
     here = {name: value for name, value in os.environ.items() if name != "CI"}
     bare = {**here, "PATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
     return subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
