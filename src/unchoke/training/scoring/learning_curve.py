@@ -39,6 +39,8 @@ _DEFAULT_STRENGTH = 0.3
 
 def measure_curve(refit: RidgeRefit, problem: Problem, groups: Sequence[str], *, seed: int) -> LearningCurveRecord:
     """The curve, or why there is none."""
+    if problem.kind == "multi_label":
+        return LearningCurveRecord(skipped="there is no curve for several labels yet")
     train, judged = problem.positions("train"), refit.judged
     if len(train) < _MIN_TRAIN or len(judged) < _MIN_JUDGED:
         return LearningCurveRecord(skipped=f"{len(train)} training and {len(judged)} judged photos are too few to tell")
