@@ -82,6 +82,11 @@ def usable_cores(limits: Limits | None = None) -> int:
     return max(1, min(cores, int(quota) if quota is not None else cores))
 
 
+def load_per_core() -> float:
+    """Programs that wanted a core in the last minute, for each core there is; 0 where the system does not say."""
+    return os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") else 0.0
+
+
 def has_card_driver() -> bool:
     """Whether a driver for NVIDIA's GPUs is loaded: a hint that needs no torch."""
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))

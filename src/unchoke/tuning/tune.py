@@ -7,7 +7,6 @@ the way things are done now, in turns, on a sample of the user's pictures. It ta
 
 from __future__ import annotations
 
-import os
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_nam
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.features.cut import NONE
+from unchoke.machine.detect import load_per_core
 from unchoke.runs.session import Session, open_session
 from unchoke.training.inputs import refuse_unused, trains_network
 from unchoke.tuning.switches import SET, frozen_switches, train_switches
@@ -110,10 +110,8 @@ def _tune_parts(
         sample = take_sample(session)
     if sample.num_unreadable:
         notes.append(f"{format_count(sample.num_unreadable, 'picture')} could not be read and played no part")
-    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, session.machine.cores
-    if load >= cores:
-        busy = f"the machine is busy (load {load:.1f} on {format_count(cores, 'core')})"
-        notes.append(f"{busy}: on a quiet one more would be found out")
+    if (load := load_per_core()) >= 1:
+        notes.append(f"the machine is busy (load {load:.1f} for each core): on a quiet one more would be found out")
     session.remember_settings()
     # Trials write on the workspace's disk; a folder left by a kill is swept by the next command.
     place = tempfile.TemporaryDirectory(dir=session.workspace.root, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)

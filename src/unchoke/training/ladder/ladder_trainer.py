@@ -33,6 +33,7 @@ from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.features.prepare_engine import Picture
 from unchoke.machine.backend import torch_device
+from unchoke.machine.detect import load_per_core
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse, TrainingOutcome, prediction_extra
 from unchoke.training.data import FirstColumns, LearningTask
@@ -61,8 +62,9 @@ from unchoke.training.scoring.learning_curve import RidgeRefit
 LADDER_FILE = "ladder.json"
 STRONG = 1.0
 """The penalty of the linear head that blocks begin behind."""
+_BUSY = 2.0
 _END_S = 6.0
-"""Set aside for judging and the report."""
+"""Set aside for judging and the report, on a machine that does nothing else."""
 
 
 def rung_session(session: Session, rung: Rung, ends_s: float = math.inf) -> Session:
@@ -116,6 +118,10 @@ class LadderTrainer:
         session, settings, file = self._session, self._session.settings, folder / LADDER_FILE
         first = self._climb_first()
         self._tell([first])
+        if (load := load_per_core()) >= _BUSY:
+            session.on_event(
+                Note(f"the machine is busy (load {load:.1f} for each core): more of the time is set aside for the end")
+            )
         earlier: Any = checksums.load_checked_json(file) if file.exists() else []
         planned = [Rung(one["name"], one["overrides"], one["expected_s"]) for one in earlier]
         climbed, tried = [first], [first.rung]
@@ -123,15 +129,15 @@ class LadderTrainer:
         pass_s, num_run = max(first.extract_s, 0.02 * len(self._pictures)), self._first_use.num_images_run
         if num_run:
             pass_s = max(0.1, first.extract_s * len(self._pictures) / num_run)
-        ends_s = session.began_s + 60 * self._minutes - _END_S - self._earlier_s
+        ends_s = self._ends_s()
         pace = Pace(pass_s, self._epoch_s, other_encoders(session) if ends_s - time.monotonic() > 2 * pass_s else [])
         stopped: Interrupted | None = None
         while stopped is None:
-            left_s = 60 * self._minutes - _END_S - self._earlier_s - (time.monotonic() - session.began_s)
+            left_s = self._ends_s() - time.monotonic()
             if len(tried) > len(planned):
                 rung = next_rung(settings, tried, pace, left_s, self._kept)
                 if rung is None:
-                    spent = format_seconds(60 * self._minutes - _END_S - left_s)
+                    spent = format_seconds(self._earlier_s + time.monotonic() - session.began_s)
                     session.on_event(Note(f"after {spent}: {what_is_left(settings, tried, pace, left_s)}"))
                     break
                 planned.append(rung)
@@ -157,6 +163,10 @@ class LadderTrainer:
                     climbed.append(kept)
                     self._tell(climbed)
         return self._outcome(climbed, stopped)
+
+    def _ends_s(self) -> float:
+        """When training ends, by the clock of `began_s`: judging and the report come after it, slower on a busy machine."""
+        return self._session.began_s + 60 * self._minutes - self._earlier_s - _END_S * max(1.0, load_per_core())
 
     def _climb_first(self) -> KeptRung:
         """The stage whose inputs are ready; its time counts from when the command began."""
@@ -190,8 +200,7 @@ class LadderTrainer:
 
     def _climb(self, rung: Rung) -> KeptRung | None:
         """One stage, from wherever it stands; None for one that cannot be trained, with a warning."""
-        ends_s = self._session.began_s + 60 * self._minutes - _END_S - self._earlier_s
-        session, folder = rung_session(self._session, rung, ends_s), self._folder(rung)
+        session, folder = rung_session(self._session, rung, self._ends_s()), self._folder(rung)
         if (found := self._recall(rung)) is not None:
             return found
         expected = "" if rung.expected_s is None else f", about {format_seconds(rung.expected_s)}"
