@@ -53,7 +53,7 @@ def find_odd_values(
             "deviations": round(float(off[row, target]), 2),
         }
         message = (
-            f"{ids[row]!r} has {names[target]} {format_number(value)}; a head that never saw it says {format_number(likely)}, "
+            f"{ids[row]!r} has {names[target]} {format_number(value)}; a model not trained on it says {format_number(likely)}, "
         )
         message += f"the photos most like it have about {format_number(around)}"
         score = float(1 - 1 / (1 + off[row, target] / 4))

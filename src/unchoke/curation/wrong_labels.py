@@ -34,7 +34,7 @@ Probabilities = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class HeldOutClasses:
-    """Probabilities (n, classes), each by heads that never saw the photo's fold; `thresholds` are the classes' own averages."""
+    """Probabilities (n, classes), each by heads not trained on the photo's fold; `thresholds` are the classes' own averages."""
 
     probs: Probabilities
     targets: NDArray[np.int64]
@@ -91,7 +91,7 @@ def find_wrong_labels(ids: Sequence[str], held: HeldOutClasses, nearest: Nearest
             "neighbours_of_label": int((neighbours == held.targets[row]).sum()),
             "neighbours_of_likelier": int((neighbours == guesses[row]).sum()),
         }
-        message = f"{ids[row]!r} is labelled {given!r}; heads that never saw it say {guess!r} ({100 * probability:.0f} %); "
+        message = f"{ids[row]!r} is labelled {given!r}; models not trained on it say {guess!r} ({100 * probability:.0f} %); "
         message += f"of the {len(neighbours)} photos most like it, {evidence['neighbours_of_likelier']} are {guess!r} "
         message += f"and {evidence['neighbours_of_label']} {given!r}"
         suggested = (Correction(ids[row], LABEL, guess),)
@@ -106,7 +106,7 @@ def find_wrong_marks(
     feats_nd: NDArray[np.float16],
     folds_n: NDArray[np.int64],
 ) -> list[DataFinding]:
-    """A finding for each photo that lacks a label or has one too many: heads that never saw it are as sure of that as they are
+    """A finding for each photo that lacks a label or has one too many: heads not trained on it are as sure of that as they are
     on average of photos with the label, or without it.
     """
     marks = marks_nl > 0
@@ -123,7 +123,7 @@ def find_wrong_marks(
         evidence = {"label": given, "likelier": likelier, "missing": lacks, "extra": has, "probabilities": chances}
         words = [f"seems to lack {name!r} ({100 * chances[name]:.0f} %)" for name in lacks]
         words += [f"seems not to be {name!r} ({100 * chances[name]:.0f} %)" for name in has]
-        message = f"{ids[row]!r} is labelled {given!r}; by heads that never saw it, it {' and '.join(words)}"
+        message = f"{ids[row]!r} is labelled {given!r}; by models not trained on it, it {' and '.join(words)}"
         score = float(np.abs(marks[row] - probs[row])[missing[row] | extra[row]].max())
         suggested = (Correction(ids[row], LABEL, likelier),)
         found.append(DataFinding("label", message, (ids[row],), round(score, 4), evidence, suggested))

@@ -273,7 +273,7 @@ class FoldsResult(FitResult):
 
     @property
     def oof_file(self) -> Path:
-        """The table in which every sample is predicted once, by the run that never saw it."""
+        """The table in which every sample is predicted once, by the run that did not train on it."""
         return self.folder / OOF_FILE
 
     @property
@@ -374,7 +374,7 @@ class FoldsResult(FitResult):
         warned = compared.startswith(self.run)
         parts = [
             compared if warned else "",
-            f"{self.run}: {len(self.results)} folds, {samples}, each predicted by the run that never saw it",
+            f"{self.run}: {len(self.results)} folds, {samples}, each predicted by the run that did not train on it",
             "" if warned else compared,
             columns(self._rows(), header=header, right=(1, 2, 3)),
             "\n".join(self.pooled.notes),
