@@ -80,8 +80,8 @@ def join_near_copies(
 
 
 def _looks(session: Session, paths: list[str], contents: list[str]) -> Looks:
-    """Read once for the same files, and kept beside the features."""
-    file, key = session.workspace.features / _FILE, digest([LOOK_PX, contents])
+    """Read once for the same files, and kept in the workspace."""
+    file, key = session.workspace.root / _FILE, digest([LOOK_PX, contents])
     try:
         with np.load(file, allow_pickle=False) as kept:
             if str(kept["key"]) == key:
