@@ -66,6 +66,11 @@ def test_all_options_together_reach_the_rehearsal(unchoke: Type, table: Path, ph
     assert load_remembered(Workspace(out)) == {}
 
 
+def test_a_label_typed_twice_is_not_dropped(unchoke: Type, table: Path, photos: Path, out: Path) -> None:
+    answer = unchoke("check", table, "--images", photos, "--label", "dx", "--label", "part", "--out", out, "--json")
+    assert (answer.code, answer.last["error"]["code"]) == (2, "several-label-columns")
+
+
 def test_typed_settings_are_remembered(unchoke: Type, table: Path, photos: Path, out: Path) -> None:
     typed = ["--images", photos, "--path", "where", "--label", "dx", "--split", "part", "--seed", "7"]
     assert unchoke("check", table, *typed[:-2], "--out", out).code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,50 @@ def test_rows_of_one_photo_are_joined(striped: Path, tmp_path: Path) -> None:
     long.to_csv(tmp_path / "long.csv", index=False)
     samples = scan_samples(DataSource(tmp_path / "long.csv", multi_label=True)).samples
     assert sorted(samples.frame["label"]) == sorted(table["label"])
+
+
+def marked(striped: Path, to: Path, no: str) -> Path:
+    """The same data with a column of 1 and `no` for each label, at the absolute paths of the photos."""
+    table = pd.read_csv(striped / "labels.csv")
+    marks = table["label"].str.get_dummies("|").drop(columns="none").replace(0, int(no))
+    pd.concat([table["path"].map(lambda name: str(striped / name)), marks], axis=1).to_csv(to, index=False)
+    return to
+
+
+@pytest.mark.parametrize("no", ["0", "-1"])
+def test_repeated_label_columns_are_a_label_each(no: str, striped: Path, tmp_path: Path) -> None:
+    table, how = marked(striped, tmp_path / "marks.csv", no), {"out": tmp_path / "out", "on_event": ignore}
+    with refused("several-label-columns"):
+        unchoke.check(table, label=("red", "blue"), **how)  # type: ignore[arg-type]
+    unchoke.check(table, label=("red", "blue"), multi_label=True, **how)  # type: ignore[arg-type]
+    samples = scan_samples(DataSource(table, multi_label=True, targets=("red", "blue"))).samples
+    assert samples.task.names == ("blue", "red")
+    alone = scan_samples(DataSource(table, multi_label=True, label="red")).samples
+    assert set(alone.frame["label"]) == {"red", "none"}
+
+
+@pytest.mark.parametrize("write", [json.dumps, str, lambda labels: json.dumps({"choices": labels})])
+def test_lists_in_cells_are_several_labels(write: Any, striped: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(striped / "labels.csv")
+    cells = [write(list(split_cell(cell))) for cell in table["label"]]
+    frame = pd.DataFrame({"path": [str(striped / name) for name in table["path"]], "tags": cells})
+    frame.to_csv(tmp_path / "lists.csv", index=False)
+    source = DataSource(tmp_path / "lists.csv", label="tags")
+    with refused("several-labels"):
+        scan_samples(source)
+    samples = scan_samples(replace(source, multi_label=True)).samples
+    assert sorted(samples.frame["label"]) == sorted(table["label"])
+    frame.assign(tags='{"points": [1, 2]}').to_csv(tmp_path / "lists.csv", index=False)
+    with refused("not-labels"):
+        scan_samples(source)
+
+
+def test_rows_with_other_labels_lead_to_several_labels(striped: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(striped / "labels.csv").assign(path=lambda one: [str(striped / name) for name in one["path"]])
+    long = table.assign(label=table["label"].str.split("|")).explode("label")
+    long.to_csv(tmp_path / "long.csv", index=False)
+    found = {finding.code: finding.fix for finding in scan_samples(DataSource(tmp_path / "long.csv")).findings}
+    assert "--multi-label" in found["duplicate-ids"]
 
 
 def test_class_folders_and_numbers_are_refused(photos: Path, striped: Path, tmp_path: Path) -> None:

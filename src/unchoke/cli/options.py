@@ -82,7 +82,7 @@ def command(app: typer.Typer, name: str, short_help: str = "", heading: str | No
 
 
 def _parameter(name: str, command: str) -> inspect.Parameter:
-    kind, about = typed_as(TYPES[name].__origin__), help_of(name, command)
+    kind, about = list[str] if name == "label" else typed_as(TYPES[name].__origin__), help_of(name, command)
     flags = f"{flag(name)}/{flag_off(name)}" if kind is bool else flag(name)
     offers = None if kind is bool else complete_setting(name)
     info: Any = typer.Option(flags, help=about, show_default=False, rich_help_panel=OPTIONS[name].group, autocompletion=offers)

@@ -21,7 +21,7 @@ from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.addresses import settle_addresses
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import UsageError, list_some
 from unchoke.core.input_file import read_toml
 from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_values, refuse_unknown, validate
 from unchoke.core.urls import is_url
@@ -53,6 +53,8 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
             )
     outdone = DIVIDING if any(name in typed for name in DIVIDING) else ()
     remembered = _remembered_for(workspace, typed.get("data"))
+    if isinstance(typed.get("label"), tuple):
+        typed |= _settle_labels(typed.pop("label"), typed, several=typed.get("multi_label", remembered.get("multi_label")))
     settle_addresses(typed, remembered, file=workspace.settings_file, out=out_option(workspace.root))
     kept = (
         {name: value for name, value in remembered.items() if name not in outdone},
@@ -72,6 +74,20 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
     if values.get("preset") == NO_PRESET:
         del values["preset"]
     return validate(values), {name: reason for name, reason in reasons.items() if name not in typed and name != "data"}
+
+
+def _settle_labels(names: tuple[str, ...], typed: dict[str, Any], *, several: bool | None) -> dict[str, Any]:
+    """What --label names: one column, or, with --multi-label, a column of 0 and 1 for each label, as --target names them."""
+    if len(names) == 1:
+        return {"label": names[0]}
+    if several and not typed.get("target"):
+        return {"target": names}
+    raise UsageError(
+        f"--label was given {len(names)} times: {list_some(names)}",
+        code="several-label-columns",
+        why="a class is read from one column; several columns of 0 and 1 are several labels of a photo",
+        try_="--multi-label, where each column says 0 or 1; else name one column",
+    )
 
 
 def load_remembered(workspace: Workspace) -> dict[str, Any]:

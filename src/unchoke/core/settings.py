@@ -155,7 +155,7 @@ class Settings:
         _data(
             "Column with the class of each image. Of folders: path:1 for the name of the first folder, path:2 of the second, "
             "path for all joined, name for the file's name without its number. For scenes: a label raster, a folder of them, "
-            "or a column.",
+            "or a column. With --multi-label, repeat it for columns of 0 and 1.",
             brief="Column with the class; of scenes, a label raster.",
             path=True,
         ),

@@ -6,19 +6,22 @@ no clear answer, become a `UsageError` that lists the columns there are. Cells a
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.choices import Choice
-from unchoke.core.errors import UsageError, list_some
+from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
+from unchoke.core.input_file import parse_json
 from unchoke.data.image_files import FileMatcher
 from unchoke.data.limits import refuse_texts
 from unchoke.data.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
-from unchoke.data.several_labels import join_labels, label_cells
+from unchoke.data.several_labels import NO_LABEL, join_labels, label_cells
 from unchoke.data.table import is_missing, is_number
 
 if TYPE_CHECKING:
@@ -78,6 +81,8 @@ def choose_columns(
         columns = Columns(key, sample_id, label=source.label)
     else:
         table, columns = _choose_value(table, key, sample_id, source, choices)
+    if columns.label and source.multi_label and _is_mark(table[columns.label]) and not table[key].duplicated().any():
+        table, columns = _join_marks(table, [columns.label], key, sample_id, source, choices)
     if columns.label is not None and not columns.several:
         table = _settle_several(table, columns, source, choices)
         columns = replace(columns, several=bool(source.multi_label))
@@ -307,9 +312,8 @@ def with_header(table: pd.DataFrame, matcher: FileMatcher) -> pd.DataFrame:
 
 
 def _is_mark(column: pd.Series[str]) -> bool:
-    """Whether a column holds 0 and 1, and both of them."""
-    cells = {cell.strip().removesuffix(".0") for cell in column.drop_duplicates()}
-    return cells <= {"0", "1", ""} and {"0", "1"} <= cells
+    """Whether a column holds 0 and 1, or -1 and 1, and both of them."""
+    return {cell.strip().removesuffix(".0") for cell in column.drop_duplicates()} - {""} in ({"0", "1"}, {"-1", "1"})
 
 
 def _join_marks(
@@ -320,7 +324,7 @@ def _join_marks(
         raise UsageError(
             f"{odd[0]!r} is no column of 0 and 1",
             code="not-a-mark",
-            why="with --multi-label each target says by 0 or 1 whether a photo has this label; both have to occur",
+            why="with --multi-label each column says by 0 (or -1) and 1 whether a photo has this label; both have to occur",
             try_="leave it out, or leave --multi-label out to predict numbers",
         )
     ones = table[marked].apply(lambda column: column.str.strip().str.removesuffix(".0") == "1").to_numpy(dtype=bool)
@@ -348,6 +352,13 @@ def _settle_several(table: pd.DataFrame, columns: Columns, source: DataSource, c
     name = str(columns.label)
     if source.multi_label is False:
         return table
+    lists = {cell: _read_list(cell, name) for cell in table[name].drop_duplicates() if cell.lstrip().startswith(("[", "{"))}
+    if lists and source.multi_label is None:
+        named = sorted({label for labels in lists.values() for label in labels})
+        raise _several_labels(f"cells of {name!r} hold lists of labels, such as {next(iter(lists))!r}", named, list(table[name]))
+    if lists:
+        choices.append(Choice("lists", name, f"a list such as {next(iter(lists))} names the labels of a photo"))
+        table = table.assign(**{name: [join_labels(lists[cell]) if cell in lists else cell for cell in table[name]]})
     if source.multi_label and columns.sample_id is None and table[columns.key].duplicated().any():
         joined = table.groupby(columns.key, sort=False)[name].agg("|".join)
         once = table.drop_duplicates(columns.key)
@@ -356,8 +367,8 @@ def _settle_several(table: pd.DataFrame, columns: Columns, source: DataSource, c
         )
         table = once.assign(**{name: joined[once[columns.key]].to_numpy()})
     cells = [str(cell) for cell in table[name].drop_duplicates() if not is_missing(str(cell))]
-    for mark, least in _SEPARATORS.items():
-        parts = {part.strip() for cell in cells for part in cell.split(mark)} - {""}
+    for mark, least in ({"|": 1.0} if lists else _SEPARATORS).items():
+        parts = {part.strip() for cell in cells for part in cell.split(mark)} - {"", NO_LABEL}
         certain = source.multi_label and mark != " "
         if any(mark in cell for cell in cells) and (certain or len(parts) * least < len(cells)):
             several = [cell for cell in cells if mark in cell]
@@ -366,6 +377,24 @@ def _settle_several(table: pd.DataFrame, columns: Columns, source: DataSource, c
             choices.append(Choice("labels", f"{len(parts)} in {name!r}", f"{mark!r} stands between them in {several[0]!r}"))
             return table.assign(**{name: ["" if is_missing(cell) else join_labels(cell.split(mark)) for cell in table[name]]})
     return table
+
+
+def _read_list(cell: str, column: str) -> list[str]:
+    """The labels in a cell such as `["a", "b"]`, `['a', 'b']` or `{"choices": ["a", "b"]}`."""
+    found: Any = None
+    for read in (parse_json, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            found = read(cell.strip())
+            break
+    found = found.get("choices") if isinstance(found, dict) else found
+    if isinstance(found, list) and not any(isinstance(one, list | dict) for one in found):
+        return [str(one) for one in found]
+    raise DataError(
+        f"a cell of {column!r} holds no labels, but {cell[:80]!r}",
+        code="not-labels",
+        why='a cell names a label, or several: a|b, ["a", "b"] or {"choices": ["a", "b"]}',
+        try_="write the labels into a column of their own, or --no-multi-label to take each cell as it is for a class",
+    )
 
 
 def _several_labels(what: str, labels: Sequence[str], combinations: Sequence[str]) -> UsageError:

@@ -295,7 +295,7 @@ def _assemble(
 ) -> tuple[Samples, list[Finding]]:
     """Put together what each usable row says; a duplicate id is an error, and its first row stays."""
     ids = _sample_ids(table, columns, found, matches)
-    duplicates, repeated = _diagnose_duplicates(table, ids)
+    duplicates, repeated = _diagnose_duplicates(table, ids, values.columns.get("label"))
     splits, split_findings = _read_splits(table, source)
     keep = np.flatnonzero(matches.found & values.usable & ~repeated)
     if not len(keep):
@@ -341,7 +341,9 @@ def _sample_ids(table: pd.DataFrame, columns: Columns, found: FolderFiles, match
     return ids
 
 
-def _diagnose_duplicates(table: pd.DataFrame, ids: list[str]) -> tuple[list[Finding], npt.NDArray[np.bool_]]:
+def _diagnose_duplicates(
+    table: pd.DataFrame, ids: list[str], labels: pd.Series[str] | None
+) -> tuple[list[Finding], npt.NDArray[np.bool_]]:
     import pandas as pd
 
     series = pd.Series(ids, dtype="str")
@@ -352,6 +354,8 @@ def _diagnose_duplicates(table: pd.DataFrame, ids: list[str]) -> tuple[list[Find
         text = f"{format_count(len(names), 'id')} in more than one row: {list_some([repr(name) for name in names])}"
         evidence = {"ids": names[:1000], "rows": name_rows(table, series.duplicated(keep=False).to_numpy(dtype=bool))[:1000]}
         fix = "keep one row per id, or name another column with --id"
+        if labels is not None and (labels.groupby(ids).nunique() > 1).any():
+            fix = f"--multi-label, where a photo has the labels of all its rows; else {fix}"
         findings.append(Finding("duplicate-ids", text, severity="error", evidence=evidence, fix=fix))
     return findings, repeated
 

@@ -264,6 +264,9 @@ KINDS: dict[str, Callable[[Folder], None]] = {
     "the same, and `--multi-label`": lambda folder: table(
         folder, rows("path,label", lambda n: f"{n}.jpg,{('a|b', 'a', 'b')[n % 3]}")
     ),
+    'a list of labels in a cell (`["a", "b"]`)': lambda folder: table(
+        folder, rows("path;label", lambda n: f"{n}.jpg;" + ('["a", "b"]', "[]", '["b"]')[n % 3])
+    ),
     "columns of 0 and 1, several in a row, and `--multi-label`": lambda folder: table(
         folder, rows("image,cat,dog,bird", lambda n: f"{n},{n % 2},{int(n % 3 == 0)},{int(n % 5 == 0)}")
     ),
