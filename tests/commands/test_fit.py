@@ -129,6 +129,19 @@ def test_a_workspace_among_the_pictures_is_refused(own_photos: Path) -> None:
     assert sorted(own_photos.rglob("*")) == before
 
 
+def test_from_within_the_pictures_the_offered_workspace_works(
+    own_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my data").mkdir()
+    photos = own_photos.rename(tmp_path / "my data" / "photos")
+    monkeypatch.chdir(photos)
+    with pytest.raises(UsageError) as caught:
+        fit(Path("."), on_event=ignore)
+    assert caught.value.code == "workspace-inside-data"
+    words = shlex.split(str(caught.value.try_).replace(",", ""))
+    assert fit(Path("."), out=Path(words[words.index("--out") + 1]), on_event=ignore, dry_run=True)
+
+
 def test_no_data_at_all_is_a_wrong_usage(tmp_path: Path) -> None:
     with refused("no-data-given"):
         fit(out=tmp_path / "new", on_event=ignore)

@@ -121,7 +121,7 @@ def diagnose_files(
     if len(frame) != len(samples):
         raise ValueError(f"{len(frame)} facts for {len(samples)} samples")
     fatal = frame["problem"].isin(list(FATAL_PROBLEMS))
-    findings = [*_problems(frame[fatal], len(frame), failure_rate), *_wrong_extensions(frame)]
+    findings = [*_problems(frame[fatal], len(frame), failure_rate), *_wrong_extensions(frame), *_several_pages(frame)]
     if expect is not None:
         findings += _unexpected(frame[~fatal], expect)
     findings += diagnose_copies(samples, frame["content"].mask(fatal, "").tolist(), failure_rate=failure_rate)
@@ -190,6 +190,18 @@ def _wrong_extensions(frame: pd.DataFrame) -> Iterator[Finding]:
         fix, paths = "they decode all the same; rename them so that other tools do not stumble", tuple(rows["path"].tolist())
         evidence = {"count": len(rows), "really": formats}
         yield Finding("wrong-extension", text, path=paths[0], paths=paths, evidence=evidence, fix=fix)
+
+
+def _several_pages(frame: pd.DataFrame) -> Iterator[Finding]:
+    rows = frame[frame["problem"] == "several-pages"]
+    if len(rows):
+        pages = {f"{count} pages": int(files) for count, files in rows["detail"].value_counts().items()}
+        kinds = list_some([f"{files:,} of {count}" for count, files in pages.items()], limit=3)
+        text = f"{format_count(len(rows), 'file')} with several pages ({kinds}), and only the first page of each is used: "
+        text += list_some(_names(rows))
+        paths = tuple(rows["path"].tolist())
+        fix = "save the page that shows what is to be learnt as a file of its own, if it is not the first"
+        yield Finding("several-pages", text, path=paths[0], paths=paths, evidence={"count": len(rows), **pages}, fix=fix)
 
 
 def _unexpected(sound: pd.DataFrame, expect: ImageExpectation) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ from unchoke.pixels.image import (
     file_refused,
     is_jpeg,
     may_pass,
+    num_pages,
     open_pillow,
     orientation,
     read_bytes,
@@ -265,7 +266,9 @@ def inspect_file(path: str, *, decode: bool = True, listed: ListedFile | None = 
         if decode:
             decode_image(data, cover_px=1)
         suffix = locate(path).suffix
-        if suffix.lower() not in _SUFFIXES.get(kind, {suffix.lower()}) and (suffix or not is_url(path)):
+        if kind == "TIFF" and (pages := num_pages(data)) > 1:
+            problem, detail = "several-pages", str(pages)
+        elif suffix.lower() not in _SUFFIXES.get(kind, {suffix.lower()}) and (suffix or not is_url(path)):
             problem, detail = "wrong-extension", f"the content is {kind}, the name ends in {suffix or 'nothing'}"
     except DecodeError as error:
         problem, detail = error.problem, error.detail

@@ -23,7 +23,7 @@ from unchoke.core.listing import FileEntry
 from unchoke.core.remote import DataPlace
 from unchoke.core.units import format_count
 from unchoke.data.columns import ID_NAMES, LABEL_NAMES, PATH_NAMES, known_columns, with_header
-from unchoke.data.image_files import FileMatcher, FolderFiles, stem_of
+from unchoke.data.image_files import FileMatcher, FolderFiles, fits, stem_of
 from unchoke.data.limits import refuse_boxes
 from unchoke.data.sample_set import SPLIT_WORDS, DataSource
 from unchoke.data.table import CSV_SUFFIXES, PARQUET_SUFFIXES, PICTURES, TABLE_SUFFIXES, read_table
@@ -416,12 +416,15 @@ def _find_masks(root: DataPlace, found: FolderFiles, folders: _Folders) -> list[
     stems = {_base(name, _PHOTO_ENDINGS) for name in by_name.keys() - marked} if marked else set()
     beside = [name for name in marked if _base(name, _MASK_ENDINGS) in stems]
     if len(beside) > 0.3 * len(by_name) and _are_masks(by_name[name] for name in beside[:_LOOKED_AT]):
-        ending = next(one for one in reversed(_MASK_ENDINGS) if one in stem_of(beside[0]).lower())
-        pattern = f"*{ending}*"
+        name = stem_of(PurePosixPath(beside[0]).name)
+        ending = max((one for one in _MASK_ENDINGS if one in name.lower()), key=lambda one: (name.lower().rfind(one), len(one)))
+        at = name.lower().rfind(ending)
+        pattern = f"*{name[at - 1 : at].strip()}{name[at : at + len(ending)]}*"
         seen = f"{format_count(len(beside), 'mask')} beside the photos, such as {beside[0]!r}"
         readings = [("unchoke segment train PHOTOS --label MASKS, once the masks lie in a folder of their own", seen)]
         if folders.has_classes:
-            classes = f"{_counts(folders.labels(1))}, masks among them"
+            labels = zip(folders.images, folders.labels(1), strict=True)
+            classes = _counts(label for entry, label in labels if not fits(pattern, entry.relative))
             readings.append((f"unchoke fit {_shell(root)} --exclude {_shell(pattern)}", classes))
         return readings
     for divide in (_at_first, _at_second, _at_last):  # images/train/1.jpg and masks/train/1.png; train/images/1.jpg; any folders

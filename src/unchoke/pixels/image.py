@@ -42,6 +42,7 @@ the limit above, whatever its file weighs."""
 
 _OF_THE_FILE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
 _ORIENTATION_TAG = 0x0112
+_SUBFILE_TAG, _SMALLER_OR_MASK = 254, 1 | 4
 _EXIF_SEARCH_BYTES = 65_536
 PICTURE_FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 """What is decoded, by content, as Pillow calls it."""
@@ -177,6 +178,26 @@ def open_pillow(source: bytes | BinaryIO) -> Image:
         raise DecodeError("unreadable", str(error)) from error
     refuse_bombs(image.width, image.height)
     return image
+
+
+def num_pages(data: bytes) -> int:
+    """How many pictures of full size a TIFF holds; smaller versions and masks of them are not counted."""
+    with open_pillow(data) as image:
+        pages = 0
+        try:
+            for number in range(getattr(image, "n_frames", 1)):
+                image.seek(number)
+                pages += not int(image.tag_v2.get(_SUBFILE_TAG, 0)) & _SMALLER_OR_MASK  # type: ignore[attr-defined]
+        except (
+            OSError,
+            SyntaxError,
+            ValueError,
+            EOFError,
+            KeyError,
+            TypeError,
+        ):  # unchoke: ignore[blank-on-error]  page one is read
+            return max(pages, 1)
+        return pages
 
 
 def _unknown_format(data: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -287,5 +288,5 @@ def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
                 f"the workspace {workspace.root} would lie inside {folder}",
                 code="workspace-inside-data",
                 why="nothing is ever written among your pictures",
-                try_=f"run from another folder, or add --out {folder.resolve().parent / 'unchoke-out'}",
+                try_=f"run from another folder, or add --out {shlex.quote(str(folder.resolve().parent / 'unchoke-out'))}",
             )

@@ -13,6 +13,7 @@ from PIL import Image
 
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.workspace import Workspace
+from unchoke.data.file_findings import diagnose_files
 from unchoke.data.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.data.sample_set import DataSource, Samples
 from unchoke.data.scan import scan_samples
@@ -164,6 +165,20 @@ def test_wrong_extension_decoded_when_asked(watch: Watch) -> None:
     facts = inspect_samples(watch.samples(), watch.workspace, threads=2, on_event=watch.events.append, decode=False)
     assert facts.set_index("path")["problem"].to_dict()[str(broken)] == "wrong-extension"
     assert watch.run().set_index("path")["problem"].to_dict()[str(broken)] == "truncated"
+
+
+def test_pages_of_a_tiff_are_counted_without_its_smaller_versions(watch: Watch) -> None:
+    first, second = sorted(watch.photos.rglob("*.jpg"))[:2]
+    pages = [Image.new("L", (40, 30), shade) for shade in (0, 90, 180)]
+    pages[0].save(first.with_suffix(".tif"), save_all=True, append_images=pages[1:])
+    smaller = Image.new("L", (20, 15))
+    smaller.encoderinfo = {"tiffinfo": {254: 1}}
+    pages[0].save(second.with_suffix(".tif"), save_all=True, append_images=[smaller])
+    samples = watch.samples()
+    facts = watch.run()
+    found = {finding.code: finding for finding in diagnose_files(samples, facts)}
+    assert found["several-pages"].paths == (str(first.with_suffix(".tif")),)
+    assert (found["several-pages"].severity, found["several-pages"].evidence) == ("warning", {"count": 1, "3 pages": 1})
 
 
 def test_file_gone_at_its_turn_not_decoded(watch: Watch) -> None:

@@ -325,6 +325,15 @@ def test_commands_of_an_ambiguous_tree_read_it_that_way(tmp_path: Path) -> None:
     assert names["path"] == ("Potato/healthy", "Tomato/blight", "Tomato/healthy")
 
 
+def test_masks_are_excluded_by_their_own_names(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.photos("Dataset_with_GT/benign", "Dataset_with_GT/normal", name="scan ({}).png")
+    folder.masks("Dataset_with_GT/benign", name="scan ({})_mask.png")
+    with refused("photos-with-masks", "--exclude '*_mask*'   (2 classes: benign 6, normal 6)"):
+        scan(folder)
+    assert len(scan(folder, exclude=("*_mask*",)).samples) == 12
+
+
 def test_names_of_files_as_classes_with_splits_from_folders(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for kind in ("cat", "dog"):
