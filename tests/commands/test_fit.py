@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import unchoke
 from errors import refused
+from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageStarted, ignore
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_remembered
@@ -136,10 +138,10 @@ def test_from_within_the_pictures_the_offered_workspace_works(
     photos = own_photos.rename(tmp_path / "my data" / "photos")
     monkeypatch.chdir(photos)
     with pytest.raises(UsageError) as caught:
-        fit(Path("."), on_event=ignore)
+        fit(Path(), on_event=ignore)
     assert caught.value.code == "workspace-inside-data"
     words = shlex.split(str(caught.value.try_).replace(",", ""))
-    assert fit(Path("."), out=Path(words[words.index("--out") + 1]), on_event=ignore, dry_run=True)
+    assert fit(Path(), out=Path(words[words.index("--out") + 1]), on_event=ignore, dry_run=True)
 
 
 def test_no_data_at_all_is_a_wrong_usage(tmp_path: Path) -> None:
