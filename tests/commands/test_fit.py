@@ -131,9 +131,7 @@ def test_a_workspace_among_the_pictures_is_refused(own_photos: Path) -> None:
     assert sorted(own_photos.rglob("*")) == before
 
 
-def test_from_within_the_pictures_the_offered_workspace_works(
-    own_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offered_workspace_outside_works(own_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my data").mkdir()
     photos = own_photos.rename(tmp_path / "my data" / "photos")
     monkeypatch.chdir(photos)

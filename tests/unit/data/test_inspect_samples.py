@@ -167,7 +167,7 @@ def test_wrong_extension_decoded_when_asked(watch: Watch) -> None:
     assert watch.run().set_index("path")["problem"].to_dict()[str(broken)] == "truncated"
 
 
-def test_pages_of_a_tiff_are_counted_without_its_smaller_versions(watch: Watch) -> None:
+def test_pages_of_a_tiff_are_counted(watch: Watch) -> None:
     first, second = sorted(watch.photos.rglob("*.jpg"))[:2]
     pages = [Image.new("L", (40, 30), shade) for shade in (0, 90, 180)]
     pages[0].save(first.with_suffix(".tif"), save_all=True, append_images=pages[1:])
