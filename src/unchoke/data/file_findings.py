@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FAILURE_RATE = 0.05
 FATAL_PROBLEMS = {
     "unreadable": ("cannot be decoded", "replace or remove them"),
+    "raster": ("are rasters and no photos", "unchoke tile and unchoke segment train read them; or save three bands as 8 bits"),
     "truncated": ("end before the picture does", "copy or download them again"),
     "empty": ("have no bytes", "copy or download them again"),
     "unreachable": ("could not be fetched", "run the same command again once the store answers"),
@@ -166,10 +167,11 @@ def _problems(failed: pd.DataFrame, total: int, failure_rate: float) -> Iterator
     for code, (what, fix) in FATAL_PROBLEMS.items():
         rows = failed[failed["problem"] == code]
         if len(rows):
+            held = f" ({rows['detail'].iloc[0]})" if code == "raster" else ""
             shares = {"failed_share": round(share, 5), "limit_share": failure_rate}
             yield Finding(
                 code,
-                f"{format_count(len(rows), 'file')} that {what}: {list_some(_names(rows))}; {limit}",
+                f"{format_count(len(rows), 'file')} that {what}{held}: {list_some(_names(rows))}; {limit}",
                 severity="warning" if few else "error",
                 path=str(rows["path"].iloc[0]),
                 paths=tuple(rows["path"].tolist()),

@@ -42,9 +42,12 @@ _RECORDINGS = re.compile(
     "video|vid|clip|seq|sequence|scene|shot|take|recording|session|subject|patient|camera|cam|flight", re.IGNORECASE
 )
 _MASK_ENDINGS = ("mask", "masks", "label", "labels", "gt", "groundtruth", "seg", "segmentation", "annotation", "target", "matte")
+_MASK_NAME = re.compile(r"[_.\- ](?:masks?|labels?|gt|groundtruth|seg|segmentation|annotation)$", re.IGNORECASE)
+"""What `segment train` knows masks by that lie among the photos."""
 _PHOTO_ENDINGS = ("sat", "image", "img", "photo", "rgb", "leftimg8bit", "input", "original")
 _LOSSLESS = frozenset({".png", ".bmp", ".gif", ".tif", ".tiff"})
 _MASK_VALUES = 32
+_NEAR = 48
 _LOOKED_AT = 6
 _MOST_FOLDERS = 40
 _TABLE_ROWS = 400
@@ -220,6 +223,7 @@ class _Folders:
                 "which recording they are from",
                 try_=f"a table with the columns path, label and group; or unchoke fit {named} --label path:1",
             )
+        self._refuse_more_than_splits(firsts)
         plain = sorted(name for name in firsts if _is_plain(name))
         if plain and len(firsts) - len(plain) > 1:
             pairs = zip(self.parts, self.images, strict=True)
@@ -241,6 +245,26 @@ class _Folders:
             why = f"its {format_count(len(firsts), 'folder')} hold folders, and either may be the classes"
             raise _several(self.root, readings, why)
         return self.read("path:1")
+
+    def _refuse_more_than_splits(self, firsts: Iterable[str]) -> None:
+        """Folders of splits with another one beside them: the splits are offered without it."""
+        more = [name for name in sorted(firsts) if not _split_of(name)]
+        beside = {
+            entry.relative: name
+            for parts, entry in zip(self.parts, self.images, strict=True)
+            for name in more
+            if parts[:1] == (name,)
+        }
+        rest = _Folders(self.root, [entry for entry in self.images if entry.relative not in beside])
+        if self.splits is not None or rest.splits is None or not rest.named or len(more) > 4:
+            return
+        folders = dict.fromkeys(f"{one[: f'/{one}'.index(f'/{name}/')]}{name}/*" for one, name in beside.items())
+        without = " ".join(f"--exclude {shlex.quote(folder)}" for folder in folders)
+        readings = [
+            (f"unchoke fit {_shell(self.root)} {without}", f"{_counts(rest.labels(1))}; splits from the folders"),
+            (f"unchoke fit {_shell(self.root)} --label path:1", _counts(self.labels(1))),
+        ]
+        raise _several(self.root, readings, f"{', '.join(map(repr, more))} beside folders named after splits")
 
     def _are_groups(self, deep: Sequence[tuple[str, ...]]) -> bool:
         """Whether the second folders are patients, plants or recordings: many, each with a number and in one class alone."""
@@ -409,7 +433,7 @@ def _says_the_same(table: Reading, folders: _Folders) -> bool:
 def _find_masks(root: DataPlace, found: FolderFiles, folders: _Folders) -> list[tuple[str, str]]:
     """Photos with masks, which are not photos of two classes: the command to train on them, and what was seen."""
     by_name = {entry.relative: entry for entry in found.images}
-    lossless = [name for name in by_name if suffix_of(name) in _LOSSLESS]
+    lossless = [name for name in by_name if suffix_of(name) in _LOSSLESS or _is_mask_folder(name)]
     if not lossless:
         return []
     marked = [name for name in lossless if _base(name, _MASK_ENDINGS) != stem_of(name)]
@@ -421,7 +445,11 @@ def _find_masks(root: DataPlace, found: FolderFiles, folders: _Folders) -> list[
         at = name.lower().rfind(ending)
         pattern = f"*{name[at - 1 : at].strip()}{name[at : at + len(ending)]}*"
         seen = f"{format_count(len(beside), 'mask')} beside the photos, such as {beside[0]!r}"
-        readings = [("unchoke segment train PHOTOS --label MASKS, once the masks lie in a folder of their own", seen)]
+        plain = {stem_of(one) for one in by_name.keys() - marked}
+        direct = all(_MASK_NAME.search(stem_of(one)) and _MASK_NAME.sub("", stem_of(one)) in plain for one in marked)
+        command = f"unchoke segment train {_shell(root)} --label {_shell(root)}"
+        apart = "unchoke segment train PHOTOS --label MASKS, once the masks lie in a folder of their own"
+        readings = [(command if direct else apart, seen)]
         if folders.has_classes:
             labels = zip(folders.images, folders.labels(1), strict=True)
             classes = _counts(label for entry, label in labels if not fits(pattern, entry.relative))
@@ -450,6 +478,10 @@ def _find_masks(root: DataPlace, found: FolderFiles, folders: _Folders) -> list[
                     seen = f"photos in {photos} and {len(keyed[masks]):,} masks of the same names, with few values, in {masks}"
                     return [(f"unchoke segment train {places[0]} --label {places[1]}", seen)]
     return []
+
+
+def _is_mask_folder(name: str) -> bool:
+    return any(word in _MASK_ENDINGS for folder in name.split("/")[:-1] for word in _words(folder))
 
 
 def _at_first(name: str) -> tuple[str, str]:
@@ -486,13 +518,16 @@ def _are_masks(entries: Iterable[FileEntry]) -> bool:
 
 def _num_values(entry: FileEntry) -> int:
     """How many values, or colours, a file has; more than any mask where it cannot be told."""
-    if suffix_of(entry.path) in (".jpg", ".jpeg", ".webp"):
+    lossy = suffix_of(entry.path) in (".jpg", ".jpeg", ".webp")
+    if lossy and not _is_mask_folder(entry.relative):
         return _MASK_VALUES + 1
     try:
         with open_pillow(read_bytes(entry.path)) as image:
             pixels = np.asarray(image)
     except (DecodeError, OSError, ValueError):
         return _MASK_VALUES + 1
+    if lossy:  # black and white, but for what packing did to their edges
+        return 2 if float((np.minimum(pixels, 255 - pixels) > _NEAR).mean()) < 0.02 else _MASK_VALUES + 1
     flat = pixels.reshape(-1, pixels.shape[2])[:, :3] if pixels.ndim == 3 else pixels.reshape(-1, 1)
     packed = flat.astype(np.int64) @ (256 ** np.arange(flat.shape[1]))
     return len(np.unique(packed[:: max(1, len(packed) // 200_000)]))

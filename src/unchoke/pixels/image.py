@@ -11,6 +11,7 @@ import errno
 import io
 import logging
 import os
+import struct
 import warnings
 from functools import cache
 from importlib import import_module
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Pixels = NDArray[np.uint8]
-DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed", "unreachable"]
+DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed", "unreachable", "raster"]
 
 MAX_PIXELS = 250_000_000
 """Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
@@ -49,6 +50,9 @@ PICTURE_FORMATS = ("JPEG", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "J
 _PLUGINS = ("PIL.WebPImagePlugin", "PIL.TiffImagePlugin", "PIL.Jpeg2KImagePlugin", "PIL.AvifImagePlugin")
 _POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")
 _MARK_BYTES = 16
+_TIFF_MARKS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, OverflowError, struct.error)
+_SAMPLE_KINDS = {2: "int", 3: "float", 5: "complex int", 6: "complex float"}
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 
 
@@ -173,7 +177,10 @@ def open_pillow(source: bytes | BinaryIO) -> Image:
         raise DecodeError("bomb-sized", str(error)) from error
     except UnidentifiedImageError as error:
         file.seek(0)
-        raise DecodeError("unreadable", _unknown_format(file.read(_MARK_BYTES))) from error
+        mark = file.read(_MARK_BYTES)
+        if bands := _raster_bands(file) if mark[:4] in _TIFF_MARKS else "":
+            raise DecodeError("raster", bands) from error
+        raise DecodeError("unreadable", _unknown_format(mark)) from error
     except (OSError, SyntaxError, ValueError) as error:
         raise DecodeError("unreadable", str(error)) from error
     refuse_bombs(image.width, image.height)
@@ -188,16 +195,28 @@ def num_pages(data: bytes) -> int:
             for number in range(getattr(image, "n_frames", 1)):
                 image.seek(number)
                 pages += not int(image.tag_v2.get(_SUBFILE_TAG, 0)) & _SMALLER_OR_MASK  # type: ignore[attr-defined]
-        except (
-            OSError,
-            SyntaxError,
-            ValueError,
-            EOFError,
-            KeyError,
-            TypeError,
-        ):  # unchoke: ignore[blank-on-error]  page one is read
+        except _DAMAGED:  # unchoke: ignore[blank-on-error]  page one is read
             return max(pages, 1)
         return pages
+
+
+def _raster_bands(file: BinaryIO) -> str:
+    """``13 bands of uint16``: what a TIFF holds that no photo does; "" for one like a photo, or damaged."""
+    from PIL.TiffImagePlugin import ImageFileDirectory_v2
+
+    file.seek(0)
+    header = file.read(8)
+    try:
+        tags = ImageFileDirectory_v2(header + file.read(8) if 43 in header[2:4] else header)
+        file.seek(tags.next)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tags.load(file)
+        bands, bits, kind = int(tags.get(277, 1)), int(tags[258][0]), int(tags.get(339, (1,))[0])
+    except _DAMAGED:  # unchoke: ignore[blank-on-error]  damaged
+        return ""
+    stored = f"{_SAMPLE_KINDS.get(kind, 'uint')}{bits}"
+    return "" if bands in (1, 3) and stored == "uint8" else f"{bands} {'band' if bands == 1 else 'bands'} of {stored}"
 
 
 def _unknown_format(data: bytes) -> str:
@@ -298,6 +317,8 @@ def to_rgb(image: Image) -> Pixels:
             raise DecodeError("unreadable", f"grey values from {deep.min()} to {deep.max()} do not fit 16 bits")
         return np.repeat((deep >> 8).astype(np.uint8)[..., None], 3, axis=2)
     if image.mode == "F":
+        if image.format == "TIFF":
+            raise DecodeError("raster", "1 band of floating-point numbers")
         raise DecodeError("unreadable", "floating-point pixels have no agreed range; store them as 8 or 16 bits")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")

@@ -126,6 +126,13 @@ def _look_at(file: str) -> _Seen:
                 palette = tuple(colour[:3] for _, colour in sorted(dataset.colormap(1).items()))
         nodata = dataset.nodatavals[0] if dataset.count == 1 else None
     pool.close()
+    if len(pixels) in (2, 4) and _is_even(pixels[:-1]) and not _is_even(pixels[-1:]):
+        raise DataError(
+            f"the label {file} is in the transparency alone",
+            code="label-not-exact",
+            why="its pixels have one colour, and only the alpha channel differs",
+            try_="save the alpha channel as a grey PNG: magick mogrify -alpha extract MASKS/*.png",
+        )
     lossy = suffix_of(file) in _LOSSY
     if len(pixels) <= 2 or bool((pixels[0] == pixels[1]).all() and (pixels[0] == pixels[2]).all()):
         grey = pixels[0]
@@ -135,6 +142,10 @@ def _look_at(file: str) -> _Seen:
         return _Seen(values=tuple(value for value in values if value != nodata), palette=palette, deep=len(pixels) > 1)
     colours = np.unique(_packed(pixels))
     return _Seen(colours=tuple(colours[: _MOST_COLOURS + 1].tolist()), mixed=lossy or len(colours) > _MOST_COLOURS)
+
+
+def _is_even(bands: Classes) -> bool:
+    return bool((bands == bands[:, :1, :1]).all())
 
 
 def _packed(pixels: NDArray[np.uint8]) -> NDArray[np.uint32]:

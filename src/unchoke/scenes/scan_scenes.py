@@ -9,6 +9,7 @@ with its reason.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 from collections import Counter, defaultdict
@@ -254,7 +255,8 @@ def _scan_folder(root: DataPlace, *, bands: Sequence[str], label: str | None) ->
     """Every scene below `root`; files of the label's are no scenes."""
     place = _label_place(label, data=root)
     files = find_files([root])
-    entries = [entry for entry in files.images if place is None or not _is_below(entry.path, place)]
+    apart = None if place is None or _is_below(str(root), place) else place  # masks among the photos are told by their names
+    entries = [entry for entry in files.images if apart is None or not _is_below(entry.path, apart)]
     if not entries:
         raise DataError(
             f"no rasters below {root}",
@@ -328,7 +330,9 @@ def find_products(relatives: Sequence[str]) -> set[str]:
         return _BEFORE.sub("", _AFTER.sub("", stem))
 
     stems = {one: _stem(one) for one in relatives}
-    in_folders = {one for one in relatives if any(_PRODUCT_FOLDER.match(part) for part in PurePosixPath(one).parts[:-1])}
+    folders = [one.rpartition("/")[0] for one in relatives]
+    above = len(PurePosixPath(posixpath.commonpath(folders)).parts) if folders else 0  # folders that hold all of them
+    in_folders = {one for one in relatives if any(_PRODUCT_FOLDER.match(part) for part in one.split("/")[above:-1])}
     marked = {one for one, stem in stems.items() if base(stem) != stem}
     scenes = {stems[one].lower() for one in relatives if one not in in_folders and one not in marked}
     products = {one for one in marked if base(stems[one]).lower() in scenes}
@@ -495,6 +499,10 @@ def _is_below(path: str, place: DataPlace) -> bool:
     return real == inside or real.startswith(inside + os.sep)
 
 
+def _whole(path: str) -> str:
+    return path if is_url(path) else os.path.realpath(path)
+
+
 def _give_labels(scanned: ScannedScenes, label: str | None, *, data: DataPlace) -> ScannedScenes:
     """The scenes with their labels: one file for all, or from a folder those that bear a name of the scene.
 
@@ -507,7 +515,9 @@ def _give_labels(scanned: ScannedScenes, label: str | None, *, data: DataPlace) 
         return scanned
     if place.is_file():
         return replace(scanned, scenes=[replace(scene, label=str(place)) for scene in scanned.scenes], label=str(place))
-    entries, scenes = find_files([place]).images, scanned.scenes
+    scenes = scanned.scenes
+    photos = {_whole(path) for scene in scenes for path in scene.paths}
+    entries = [entry for entry in find_files([place]).images if _whole(entry.path) not in photos]
     if len(entries) == len(scenes) == 1:
         choice = Choice("labels", 1, f"{Path(entries[0].relative).name} is the only label, of the only scene")
         scene = replace(scenes[0], label=entries[0].path)

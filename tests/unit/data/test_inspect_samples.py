@@ -6,8 +6,9 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -179,6 +180,19 @@ def test_pages_of_a_tiff_are_counted(watch: Watch) -> None:
     found = {finding.code: finding for finding in diagnose_files(samples, facts)}
     assert found["several-pages"].paths == (str(first.with_suffix(".tif")),)
     assert (found["several-pages"].severity, found["several-pages"].evidence) == ("warning", {"count": 1, "3 pages": 1})
+
+
+@pytest.mark.parametrize(("bands", "kind"), [(13, "uint16"), (3, "uint16"), (4, "uint8"), (1, "float32"), (2, "float64")])
+def test_a_raster_is_told_from_a_damaged_file(tmp_path: Path, bands: int, kind: str) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    options: dict[str, Any] = {"driver": "GTiff", "height": 24, "width": 32, "count": bands, "dtype": kind}
+    with rasterio.open(tmp_path / "a.tif", "w", photometric="MINISBLACK", **options) as file:
+        file.write(np.ones((bands, 24, 32), kind))
+    facts = inspect_file(str(tmp_path / "a.tif"))
+    assert facts.problem == "raster"
+    assert kind in facts.detail or "floating" in facts.detail
+    (tmp_path / "b.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:40])
+    assert inspect_file(str(tmp_path / "b.tif")).problem != "raster"
 
 
 def test_file_gone_at_its_turn_not_decoded(watch: Watch) -> None:

@@ -334,6 +334,30 @@ def test_masks_are_excluded_by_their_own_names(tmp_path: Path) -> None:
     assert len(scan(folder, exclude=("*_mask*",)).samples) == 12
 
 
+def test_masks_of_one_folder_are_named_with_their_command(tmp_path: Path) -> None:
+    beside, jpeg = Folder(tmp_path / "beside"), Folder(tmp_path / "jpeg")
+    beside.photos(".", name="car_{}.jpg")
+    beside.masks(".", name="car_{}_mask.png")
+    with refused("photos-with-masks", f"segment train {beside.root} --label {beside.root}"):
+        scan(beside)
+    jpeg.photos("image")
+    for number in range(6):
+        shape = np.zeros((24, 32), np.uint8)
+        shape[8:16, 8:16] = 255
+        Image.fromarray(shape).save(jpeg.place(f"mask/{number}.jpg"))
+    with refused("photos-with-masks", f"segment train {jpeg.root}/image --label {jpeg.root}/mask"):
+        scan(jpeg)
+
+
+def test_a_folder_beside_splits_is_offered_to_be_left_out(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.photos("all/Train/cat", "all/Train/dog", "all/Val/cat", "all/Val/dog", "all/to check")
+    with refused("several-readings", "--exclude 'all/to check/*'   (2 classes: cat 12, dog 12"):
+        scan(folder)
+    samples = scan(folder, exclude=("all/to check/*",)).samples
+    assert samples.frame["split"].value_counts().to_dict() == {"train": 12, "val": 12}
+
+
 def test_names_of_files_as_classes_with_splits_from_folders(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for kind in ("cat", "dog"):

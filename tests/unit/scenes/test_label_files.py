@@ -142,6 +142,22 @@ def test_grey_stored_in_three_bands(photos: Path, tmp_path: Path) -> None:
     assert_truth(found)
 
 
+def test_masks_in_the_transparency_alone_are_refused(photos: Path, tmp_path: Path) -> None:
+    masks = write_masks(tmp_path / "masks", lambda mask: np.stack([mask * 0, mask * 0, mask * 0, mask * 100], axis=-1))
+    with refused("label-not-exact", "alpha"):
+        read(photos, masks, tmp_path / "out")
+
+
+def test_masks_among_the_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    photos = write_photos(tmp_path / "with_GT")
+    for name in SIZES:
+        write_palette(photos / f"{name}_mask.png", truth(name))
+    for data in (photos, tmp_path, Path("with_GT")):
+        found, _, _ = read(data, data, tmp_path.parent / f"{tmp_path.name}-out")
+        assert_truth(found)
+
+
 def test_blurred_masks_are_refused(photos: Path, tmp_path: Path) -> None:
     masks = write_masks(tmp_path / "masks", lambda mask: np.array(PALETTE, np.uint8)[mask], ".jpg")
     with refused("label-not-exact"):
