@@ -22,7 +22,7 @@ from unchoke.core.units import format_count
 from unchoke.data.columns import describe_columns, require_columns
 from unchoke.data.image_files import FileMatcher
 from unchoke.data.sample_set import input_column
-from unchoke.data.table import as_numbers, has_decimal_comma, name_rows, no_rows, read_table
+from unchoke.data.table import as_numbers, mend_numbers, name_rows, no_rows, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,7 @@ def _bad_cells(cells: pd.Series[str], numbers: pd.Series[float], *, ids: pd.Seri
             f"{format_count(len(images), 'image')} without a finite number in the input {name!r}: {shown}",
             severity="error",
             evidence={"column": name, "ids": images[:1000], "rows": rows[:1000], "count": len(images)},
-            fix="write decimals with a point, not a comma" if has_decimal_comma(written) else mend,
+            fix=mend_numbers(written) or mend,
         )
     ]
 

@@ -62,7 +62,17 @@ from unchoke.data.sample_set import (
     is_reserved,
 )
 from unchoke.data.several_labels import MULTI_LABEL, task_of
-from unchoke.data.table import PICTURES, all_dropped, is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
+from unchoke.data.table import (
+    PICTURES,
+    all_dropped,
+    is_missing,
+    name_rows,
+    no_rows,
+    read_labels,
+    read_numbers,
+    read_table,
+    with_points,
+)
 from unchoke.data.value_findings import diagnose_labels
 
 if TYPE_CHECKING:
@@ -109,6 +119,9 @@ def scan_table(source: DataSource, table: pd.DataFrame | None = None) -> Scan:
     table, found, dropped = _without_dropped(table, columns, source, found)
     matcher = FileMatcher(found.images) if dropped else matcher
     whole = table
+    numbers = [*columns.targets, *source.inputs, *(columns.long or ())[1:]]
+    if commas := [name for name in numbers if with_points(table[name]).ne(table[name].str.strip()).any()]:
+        choices.append(Choice("decimal commas", list_some(commas), "each number has a comma where others have a point"))
     if columns.long is not None:
         keep = tuple(
             name for name in (columns.sample_id, source.group_column, source.split, source.fold_column) if name is not None
@@ -304,7 +317,7 @@ def _assemble(
             code="no-usable-row",
             why="; ".join(finding.message for finding in matches.findings + values.findings + duplicates)
             or "every row has a problem",
-            try_="mend the rows named above and run the same command again",
+            try_=next((finding.fix for finding in values.findings), "mend the rows named above and run the same command again"),
         )
     task = _task(values, keep)
     samples = build_samples(

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_COMMA_NUMBER = re.compile(r"[+-]?(\d+(,\d+)?|\d{1,3}(\.\d{3})+,\d+)")
+_CERTAIN_COMMA = re.compile(r"[+-]?(\d+,(?!\d{3}$)\d+|(0|\d{4,}),\d+|\d{1,3}(\.\d{3})+,\d+)")
+"""Unlike `1,234`, which is more than a thousand where decimals have a point."""
+_WITH_UNIT = re.compile(r"[+-]?\d[\d.,]*\s*([^\W\d_]\S*|[%°€$£µ]\S*)")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES, ".jsonl", ".ndjson", ".json", ".xlsx")
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "#n/a", "<na>"})
@@ -386,13 +390,25 @@ def read_numbers(table: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFr
 
 
 def as_numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Floats, NaN where a cell is no number that float32 can hold, which is what training computes in."""
+    """Floats, NaN where a cell is no number that float32 can hold, which is what training computes in.
+
+    Decimal commas are read.
+    """
     import pandas as pd
 
-    cells = {name: pd.to_numeric(table[name].str.strip(), errors="coerce") for name in columns}
+    cells = {name: pd.to_numeric(with_points(table[name]), errors="coerce") for name in columns}
     numbers = pd.DataFrame(cells, index=table.index, dtype="float64")
     with np.errstate(over="ignore"):
         return numbers.where(np.isfinite(numbers.to_numpy(dtype=np.float32)))
+
+
+def with_points(column: pd.Series[str]) -> pd.Series[str]:
+    """The cells without space around them; where all are numbers and a comma can only be a decimal comma, with points."""
+    cells = column.str.strip()
+    there = [cell for cell in cells.drop_duplicates() if not is_missing(cell)]
+    if not all(map(_COMMA_NUMBER.fullmatch, there)) or not any(map(_CERTAIN_COMMA.fullmatch, there)):
+        return cells
+    return cells.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
 
 
 def _bad_numbers(table: pd.DataFrame, column: str, numbers: pd.Series[float]) -> Finding | None:
@@ -408,11 +424,19 @@ def _bad_numbers(table: pd.DataFrame, column: str, numbers: pd.Series[float]) ->
         f"{format_count(len(rows), 'row')} of {column!r} without a finite number: {', '.join(shown)}{more}",
         severity="error",
         evidence={"rows": rows[:1000], "count": len(rows)},
-        fix="write decimals with a point, not a comma" if has_decimal_comma(cells) else _mend_number(cells),
+        fix=mend_numbers(cells) or _mend_size(cells),
     )
 
 
-def _mend_number(cells: Sequence[str]) -> str:
+def mend_numbers(cells: Sequence[str]) -> str:
+    """What to do about cells with a unit or a comma; "" where that is not what is wrong."""
+    units = {unit[1] for cell in cells if not is_number(cell) and (unit := _WITH_UNIT.fullmatch(cell.strip()))}
+    if len(units) == 1:
+        return f"write numbers without their unit {units.pop()!r}"
+    return "write decimals with a point, not a comma" if has_decimal_comma(cells) else ""
+
+
+def _mend_size(cells: Sequence[str]) -> str:
     if any(NUMBER.fullmatch(cell.strip()) for cell in cells):
         return f"values beyond {np.finfo(np.float32).max:.1e} cannot be trained on: mend them, or use another unit"
     return "fill in a number or remove the row"

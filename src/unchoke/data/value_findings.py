@@ -130,6 +130,8 @@ def diagnose_values(samples: Samples, settings: Settings) -> Iterator[Finding]:
             evidence={"targets": constant},
             fix="name a target that varies with --target, or leave this one out: its r2 says nothing",
         )
+    for name in learned:
+        yield from _diagnose_placeholder(frame[name], name)
     below = {name: count for name in names if (count := int((frame[name] < 0).sum()))}
     if below and settings.positive:
         shown = [f"{count:,} of {name!r}, the lowest {frame[name].min():g}" for name, count in below.items()]
@@ -143,6 +145,22 @@ def diagnose_values(samples: Samples, settings: Settings) -> Iterator[Finding]:
     for total, parts in settings.sums.items():
         if {total, *parts} <= set(frame.columns):
             yield from _diagnose_sum(frame, total, parts)
+
+
+def _diagnose_placeholder(column: pd.Series[float], name: str) -> Iterator[Finding]:
+    """A repeated -999 or 9999 at the end of the values, far from the others."""
+    for value in sorted({float(column.min()), float(column.max())}):
+        others, count = column[column != value], int((column == value).sum())
+        if count < 2 or not len(others) or not re.fullmatch(r"-?9{2,}", f"{value:.0f}") or not value.is_integer():
+            continue
+        gap = float((others - value).abs().min())
+        if gap > others.max() - others.min() or (value < 0 <= others.min()):
+            yield Finding(
+                "placeholder-values",
+                f"{value:.0f} stands {count:,} times in {name!r}, far from the others ({others.min():g} to {others.max():g})",
+                evidence={"target": name, "value": value, "count": count},
+                fix="if it stands for a missing value, remove these rows: it would be learnt as a number",
+            )
 
 
 def _diagnose_sum(frame: pd.DataFrame, total: str, parts: tuple[str, ...]) -> Iterator[Finding]:

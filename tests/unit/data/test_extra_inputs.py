@@ -75,6 +75,30 @@ def test_input_cells_not_numbers_named(root: Path) -> None:
     assert found.samples.frame["sample_id"].tolist() == ["2"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "values"), [(("0,5", "12", "1.384,86"), [0.5, 12, 1384.86]), (("1234,567",) * 3, [1234.567] * 3)]
+)
+def test_decimal_commas_are_read(cells: tuple[str, ...], values: list[float], root: Path) -> None:
+    rows = [(str(place + 1), cell, cell, 1, "x") for place, cell in enumerate(cells)]
+    found = scan(root, WIDE, rows, targets=("mass",), inputs=("ndvi",))
+    assert found.samples.frame["mass"].tolist() == found.samples.frame["input/ndvi"].tolist() == values
+    assert any(choice.name == "decimal commas" for choice in found.choices)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"), [(("1,234", "12,345"), "point"), (("38,9 g", "40 g"), "'g'"), (("1,5", "1.5"), "point")]
+)
+def test_thousands_and_units_are_refused(cells: tuple[str, ...], said: str, root: Path) -> None:
+    rows = [("1", 7, "1", 1, "x"), *((str(place + 2), cell, "1", 1, "x") for place, cell in enumerate(cells))]
+    (bad,) = findings(scan(root, WIDE, rows, targets=("mass",)), "bad-targets")
+    assert said in bad.fix
+
+
+def test_the_unit_is_named_where_every_cell_has_one(root: Path) -> None:
+    with refused("no-usable-row", "'g'"):
+        scan(root, WIDE, [("1", "38,9 g", "1", 1, "x"), ("2", "40 g", "1", 1, "x")], targets=("mass",))
+
+
 def test_a_decimal_comma_is_recognised(root: Path) -> None:
     rows = [("1", 1, "0,5", 1, "x"), ("2", 2, "0.5", 1, "x")]
     (bad,) = findings(scan(root, WIDE, rows, targets=("mass",), inputs=("ndvi",)), "bad-inputs")

@@ -66,6 +66,13 @@ def test_values_below_0_contradict_positive() -> None:
     assert found(rows) == {}
 
 
+def test_a_number_for_missing_values_is_named() -> None:
+    for value in (-999, -9999, 9999):
+        assert found(samples(height=[value, 3.5, 700, value])) == {"placeholder-values": "warning"}
+    assert not found(samples(height=[99, 98.5, 97, 99]))
+    assert not found(samples(height=[-99, -98.5, 97, -99]))
+
+
 def test_a_sum_is_held_against_the_table() -> None:
     parts: dict[str, Any] = {"a": [float(n) for n in range(40)], "b": [10.0] * 40}
     right = [n + 10.001 for n in range(40)]
