@@ -36,8 +36,8 @@ from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.ladder.ladder_trainer import LadderTrainer, begin_ladder
 from unchoke.training.results import ExtractResult, FitResult, Rehearsal
 from unchoke.training.run_training import Trainer, keeping_stretches, run_training
+from unchoke.training.scoring.copies_across_splits import join_near_copies
 from unchoke.training.scoring.group_gap import tell_group_gap
-from unchoke.training.scoring.torn_copies import join_near_copies
 
 
 def go_on(

@@ -265,7 +265,7 @@ def headline(record: RunRecord) -> str:
     """The run and its leading metric in one sentence."""
     metric = leading_metric(record)
     if metric is None:
-        return f"{visible(record.called)}: no metrics recorded"
+        return f"{visible(record.called)}: no score: there was no photo to judge it on"
     size = split_size(record, metric.split)
     on = f" on {format_count(size, *sample_words(record))}" if size else ""
     on += " it was not trained on" if size and not _counted_leaks(record) else ""

@@ -97,8 +97,9 @@ def score_labels(
     hits, truths, claims = np.split(units, 3, axis=1)
     pairs, flat = as_pairs(logits), marks.reshape(-1).astype(np.int64)
     losses = log_losses(pairs, flat).reshape(logits.shape).mean(axis=1)
+    whole = label_figures(names, np.ones((1, len(logits)), np.float32), logits, marks, called, losses)
     points: dict[str, float | None] = {
-        **label_points(names, np.ones((1, len(logits)), np.float32), logits, marks, called, losses),
+        **{name: float(values[0]) if np.isfinite(values[0]) else None for name, values in whole.items()},
         "ece": expected_calibration_error(reliability_bins(pairs, flat)),
     }
     drawn: dict[str, list[Sums]] = {}
@@ -121,19 +122,6 @@ def score_labels(
                     found[f"{figure}/{name}"] = Interval(points[f"{figure}/{name}"], float(low[place]), float(high[place]))
     without = [name for name in names if points[f"ap/{name}"] is None]
     return found, [f"no sample has the label {name!r}: it counts in no average" for name in without]
-
-
-def label_points(
-    names: Sequence[str],
-    weights: NDArray[np.float32],
-    logits: NDArray[Any],
-    marks: NDArray[np.bool_],
-    called: NDArray[np.bool_],
-    losses: NDArray[Any],
-) -> dict[str, float | None]:
-    """The same for one row of weights, None where a figure is undefined."""
-    found = label_figures(names, weights, logits, marks, called, losses)
-    return {name: float(values[0]) if np.isfinite(values[0]) else None for name, values in found.items()}
 
 
 def label_figures(

@@ -151,8 +151,8 @@ def test_comparison_shows_only_differing_settings(groceries: dict[str, Any]) -> 
 
 
 def test_an_empty_record_still_has_a_text() -> None:
-    assert "no metrics recorded" in render_fit_result(as_record({}))
-    assert "no metrics recorded" in render_run(as_record({}))
+    assert "no score" in render_fit_result(as_record({}))
+    assert "no score" in render_run(as_record({}))
     assert render_comparison([as_record({})] * 2)
 
 

@@ -1,4 +1,4 @@
-"""Photos of one split that are nearly the same as photos of another: a score that counted them would measure memory.
+"""Near-copies across splits: photos of val and test that are nearly the same as others are leakage, and must not count.
 
 In: samples that can be read, their contents and features. Out: contents, equal for nearly the same photos, and findings. What
 looks like what is found in `features/near_copies.py`, in some ten seconds of the processor for 10,000 photos.
@@ -67,7 +67,7 @@ def join_near_copies(
                 Finding(
                     code,
                     f"{format_count(len(some), 'photo')} stored {how}, resized, cropped, mirrored or otherwise nearly the same: "
-                    f"{list_some(shown, limit=3)}; those of val and test that this spoils are left out of the score",
+                    f"{list_some(shown, limit=3)}; the val and test photos among them are left out of the score",
                     severity="warning",
                     path=photos[0],
                     paths=photos,
